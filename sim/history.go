@@ -1,0 +1,206 @@
+package sim
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+)
+
+// HistoryVersion is the version of the history's format.
+const HistoryVersion = 1
+
+// A Header is the first line of a history: everything a judge needs besides the events.
+type Header struct {
+	V         int               `json:"v"`
+	Scenario  Scenario          `json:"scenario"` // resolved
+	Plan      Plan              `json:"plan"`
+	Engine    string            `json:"engine"` // virtual or live
+	Route     Route             `json:"route"`
+	Impl      string            `json:"impl"`
+	Terms     bool              `json:"terms"` // the implementation bumps and fences terms
+	Seed      uint64            `json:"seed"`
+	Schedule  int               `json:"schedule"` // index of the plan under the seed
+	Intervals Intervals         `json:"intervals"`
+	TimeScale float64           `json:"time_scale"`          // 1 in the virtual engine
+	Allowance Duration          `json:"allowance,omitempty"` // live: what C of failover and the delivery of a message may take
+	Versions  map[string]string `json:"versions,omitempty"`
+}
+
+// A History is what happened in one run.
+type History struct {
+	Header   Header
+	Events   []Event // in order of At, then Seq
+	Complete bool    // the closing line is there; a history without it was cut short and can hold nothing
+	// Stalled is the longest time the host kept the live engine from running; see invariants.Failover.
+	Stalled Duration
+}
+
+// closing is the last line of a history file.
+type closing struct {
+	Closed  bool     `json:"closed"`
+	Stalled Duration `json:"stalled,omitempty"`
+}
+
+// A Recorder appends a history to a writer as it happens, one JSON value a line: the header, the events, a closing line.
+// It is safe for concurrent use, and keeps what it wrote.
+type Recorder struct {
+	mu     sync.Mutex
+	w      io.Writer
+	err    error
+	hist   History
+	tokens map[string]string
+}
+
+// NewRecorder writes the header to w.
+func NewRecorder(w io.Writer, h Header) (*Recorder, error) {
+	h.V = HistoryVersion
+	r := &Recorder{w: w, hist: History{Header: h}, tokens: map[string]string{}}
+	r.line(h)
+	return r, r.err
+}
+
+func (r *Recorder) line(v any) {
+	if r.err != nil {
+		return
+	}
+	b, err := json.Marshal(v)
+	if err == nil {
+		_, err = r.w.Write(append(b, '\n'))
+	}
+	if err != nil {
+		r.err = fmt.Errorf("write history: %w", err)
+	}
+}
+
+// Add appends an event, giving it its Seq and replacing its Token by an ordinal. It returns the event as recorded.
+func (r *Recorder) Add(e Event) Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.Token != "" {
+		name, ok := r.tokens[e.Token]
+		if !ok {
+			name = fmt.Sprintf("t%d", len(r.tokens)+1)
+			r.tokens[e.Token] = name
+		}
+		e.Token = name
+	}
+	e.Seq = len(r.hist.Events) + 1
+	r.hist.Events = append(r.hist.Events, e)
+	r.line(e)
+	return e
+}
+
+// Close writes the closing line and returns the history, its events in order of time.
+func (r *Recorder) Close(stalled Duration) (*History, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line(closing{Closed: true, Stalled: stalled})
+	r.hist.Complete, r.hist.Stalled = r.err == nil, stalled
+	h := r.hist
+	h.Events = slices.Clone(h.Events)
+	h.sort()
+	return &h, r.err
+}
+
+func (h *History) sort() {
+	slices.SortStableFunc(h.Events, func(a, b Event) int {
+		switch {
+		case a.At != b.At:
+			if a.At < b.At {
+				return -1
+			}
+			return 1
+		default:
+			return a.Seq - b.Seq
+		}
+	})
+}
+
+// ErrNotHistory is in the chain of every error of ReadHistory that is about the content.
+var ErrNotHistory = errors.New("not a simrun history")
+
+// ReadHistory reads what a Recorder wrote. A history that was cut short is returned with Complete false.
+func ReadHistory(rd io.Reader) (*History, error) {
+	br := bufio.NewReaderSize(rd, 1<<16)
+	var h History
+	for n := 1; ; n++ {
+		line, err := br.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("read history: %w", err)
+		}
+		last := errors.Is(err, io.EOF)
+		if len(line) == 0 {
+			if n == 1 {
+				return nil, fmt.Errorf("%w: the file is empty", ErrNotHistory)
+			}
+			break
+		}
+		if n == 1 {
+			if err := json.Unmarshal(line, &h.Header); err != nil || h.Header.V == 0 {
+				return nil, fmt.Errorf("%w: the first line is no header", ErrNotHistory)
+			}
+			if h.Header.V != HistoryVersion {
+				return nil, fmt.Errorf("%w of this version: it has format %d, this simrun reads %d", ErrNotHistory, h.Header.V, HistoryVersion)
+			}
+			continue
+		}
+		var e struct {
+			Event
+			closing
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			if last {
+				break // the writer was killed in the middle of a line
+			}
+			return nil, fmt.Errorf("%w: line %d: %w", ErrNotHistory, n, err)
+		}
+		if e.Closed {
+			h.Complete, h.Stalled = true, e.closing.Stalled
+			break
+		}
+		if e.Kind == "" {
+			return nil, fmt.Errorf("%w: line %d is no event", ErrNotHistory, n)
+		}
+		h.Events = append(h.Events, e.Event)
+		if last {
+			break
+		}
+	}
+	h.sort()
+	return &h, nil
+}
+
+// Digest is a hash over the events. In the virtual engine the same plan gives the same digest.
+func (h *History) Digest() string {
+	sum := sha256.New()
+	enc := json.NewEncoder(sum)
+	for _, e := range h.Events {
+		if err := enc.Encode(e); err != nil {
+			panic(err) // an Event holds nothing that JSON cannot express
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// Count counts a metric in the history.
+func (h *History) Count(m Metric) (n int) {
+	for _, e := range h.Events {
+		switch {
+		case (m == Elections || m == LeaderChanges) && e.Kind == EvLead,
+			m == Refusals && e.Kind == EvProbe && e.Op == OpEnd && e.Answer == Unstable,
+			m == Publishes && e.Kind == EvEffect && e.Source == FromLedger,
+			m == FaultsApplied && e.Kind == EvFault && e.Op == OpApplied:
+			n++
+		}
+	}
+	if m == LeaderChanges && n > 0 {
+		n--
+	}
+	return n
+}

@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// PlanVersion is the version of the plan's format.
+const PlanVersion = 1
+
+// A Plan is one draw from a scenario and one run's complete input: nothing is drawn while a run goes on.
+type Plan struct {
+	V       int        `json:"v"`
+	Faults  []Fault    `json:"faults"`           // in order of time; a fault's number in the history is its index + 1
+	Delays  [][]Delay  `json:"delays,omitempty"` // per replica, one per request in turn; both lists wrap round
+	Picks   []int      `json:"picks,omitempty"`  // which of several steps due at one instant goes first; 0 when used up
+	Phase   []Duration `json:"phase,omitempty"`  // start of each replica; wraps round
+	Horizon Duration   `json:"horizon"`          // the replicas are stopped then
+}
+
+// Key is a short name for the plan, the same for equal plans.
+func (p Plan) Key() string {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // a Plan holds nothing that JSON cannot express
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// A Delay is the time a request spends on its way to the database and its answer on the way back.
+type Delay struct {
+	Req  Duration `json:"req"`
+	Resp Duration `json:"resp"`
+}
+
+// A Fault is one thing that goes wrong, at an instant or at a statement, and heals by itself after For.
+type Fault struct {
+	Kind   FaultKind `json:"kind"`
+	Target Target    `json:"target,omitempty"`
+	At     Duration  `json:"at"`               // with Before or After: not earlier than this
+	Before *Trigger  `json:"before,omitempty"` // just before the nth matching statement of the target reaches the database
+	After  *Trigger  `json:"after,omitempty"`  // just after it was executed, before its answer is delivered
+	For    Duration  `json:"for,omitempty"`
+}
+
+// A Trigger is the nth statement, counted from At on and from 1, whose SQL contains Pattern without regard to case.
+type Trigger struct {
+	Pattern string `json:"pattern"`
+	Nth     int    `json:"nth"`
+}
+
+// String says the fault in words: "pause the leader at 20s for 12s".
+func (f Fault) String() string {
+	var b strings.Builder
+	b.WriteString(string(f.Kind))
+	if f.Target != "" {
+		fmt.Fprintf(&b, " %s", f.Target.words())
+	}
+	switch {
+	case f.Before != nil:
+		fmt.Fprintf(&b, " just before %s number %d after %s", strconv.Quote(f.Before.Pattern), f.Before.Nth, f.At)
+	case f.After != nil:
+		fmt.Fprintf(&b, " just after %s number %d after %s", strconv.Quote(f.After.Pattern), f.After.Nth, f.At)
+	default:
+		fmt.Fprintf(&b, " at %s", f.At)
+	}
+	if f.For > 0 {
+		fmt.Fprintf(&b, " for %s", f.For)
+	}
+	return b.String()
+}
+
+// A Target says whom a fault hits. It stays symbolic in the plan: the engine resolves it at the fault's instant.
+type Target string
+
+// The symbolic targets; a replica's number ("1" is the first) is one as well.
+const (
+	TargetLeader  Target = "leader"  // the latest living believer
+	TargetStandby Target = "standby" // the lowest-numbered living replica that does not believe
+	TargetAll     Target = "all"
+)
+
+// Replica is the number of the replica the target names, 0 when it is symbolic.
+func (t Target) Replica() int {
+	n, err := strconv.Atoi(string(t))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (t Target) words() string {
+	if n := t.Replica(); n > 0 {
+		return fmt.Sprintf("r%d", n)
+	}
+	if t == TargetAll {
+		return "all replicas"
+	}
+	return "the " + string(t)
+}
+
+// A FaultKind names a fault.
+type FaultKind string
+
+// The faults (design.md, 6).
+const (
+	Kill                 FaultKind = "kill"
+	Restart              FaultKind = "restart"
+	Stop                 FaultKind = "stop"
+	StepDown             FaultKind = "step-down"
+	Pause                FaultKind = "pause"
+	Disconnect           FaultKind = "disconnect"
+	BlackHole            FaultKind = "black-hole"
+	HalfOpen             FaultKind = "half-open"
+	Latency              FaultKind = "latency"
+	Slow                 FaultKind = "slow"
+	CutReply             FaultKind = "cut-reply"
+	TerminateBackend     FaultKind = "terminate-backend"
+	CancelStatement      FaultKind = "cancel-statement"
+	PostgresRestart      FaultKind = "postgres-restart"
+	ConnectionsExhausted FaultKind = "connections-exhausted"
+	IdleTimeout          FaultKind = "idle-timeout"
+	PoolerRestart        FaultKind = "pooler-restart"
+	PoolerReload         FaultKind = "pooler-reload"
+	PoolerNoise          FaultKind = "pooler-noise"
+	Recycle              FaultKind = "recycle"
+	ClockSkew            FaultKind = "clock-skew"
+	ClockJump            FaultKind = "clock-jump"
+	TaskFailure          FaultKind = "task-failure"
+	SlowTask             FaultKind = "slow-task"
+	RollingDeploy        FaultKind = "rolling-deploy"
+)
+
+// A FaultInfo describes a fault kind to people and to the validator.
+type FaultInfo struct {
+	Kind    FaultKind `json:"kind"`
+	Does    string    `json:"does"`
+	Targets bool      `json:"targets"` // it is aimed at replicas
+	Heals   bool      `json:"heals"`   // For means something; otherwise it is over at once
+	Live    bool      `json:"live"`    // the live engine can do it
+	Virtual bool      `json:"virtual"` // the virtual engine can do it
+}
+
+// Faults is every fault that some engine carries out, in the order it is shown.
+var Faults = []FaultInfo{
+	{Kill, "the process is killed (SIGKILL) and started again after `for`", true, true, true, true},
+	{Pause, "the process is stopped (SIGSTOP) and continued after `for`", true, true, true, true},
+	{Disconnect, "the replica's open connections are cut on both sides; new ones are let through", true, false, true, true},
+	{TerminateBackend, "the server ends the replica's lease session (pg_terminate_backend)", true, false, true, true},
+}
+
+// FaultByKind finds a fault's description.
+func FaultByKind(k FaultKind) (FaultInfo, bool) {
+	for _, f := range Faults {
+		if f.Kind == k {
+			return f, true
+		}
+	}
+	return FaultInfo{}, false
+}
