@@ -1,0 +1,150 @@
+package gen
+
+import (
+	"context"
+	"flag"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+	"pgregory.net/rapid"
+)
+
+// Shrunk is what Shrink found.
+type Shrunk struct {
+	Plan  sim.Plan
+	Runs  int  // how many distinct plans were carried out
+	Found bool // the first plan failed again, so there was something to shrink
+}
+
+// Shrink looks for the smallest plan that still fails, starting from plan i of seed. fails carries out a plan and reports whether it
+// still breaks the invariant that was violated first; it is asked once per distinct plan. When ctx ends, the smallest
+// plan found so far is returned.
+//
+// One call at a time: rapid keeps its settings in globals.
+func Shrink(ctx context.Context, s sim.Scenario, seed uint64, i int, fails func(sim.Plan) bool) Shrunk {
+	rapidMu.Lock()
+	defer rapidMu.Unlock()
+	restore := settings(map[string]string{
+		"rapid.seed":       strconv.FormatUint(caseSeed(s, seed, i), 10),
+		"rapid.checks":     "1",
+		"rapid.nofailfile": "true",
+		"rapid.failfile":   "",
+		"rapid.shrinktime": "24h", // ctx is the limit: rapid looks at its own only between passes
+		"rapid.v":          "false",
+		"rapid.log":        "false",
+	})
+	defer restore()
+
+	var out Shrunk
+	seen := map[string]bool{}
+	try := func(p sim.Plan) bool {
+		key := p.Key()
+		failed, known := seen[key]
+		if !known {
+			if ctx.Err() != nil {
+				return false // out of time: nothing smaller is looked for any more
+			}
+			out.Runs++
+			failed = fails(p)
+			seen[key] = failed
+		}
+		if failed {
+			out.Plan, out.Found = p, true
+		}
+		return failed
+	}
+	// rapid re-runs its final answer last, so the last failing plan is the minimal one. Verdicts are remembered, also
+	// because rapid gives up on a plan that fails once and holds once.
+	prop := func(t *rapid.T) {
+		if try(plans(s).Draw(t, "plan")) {
+			t.Fatalf("violated") // constant: rapid compares the text
+		}
+	}
+	done := make(chan struct{})
+	go func() { // FailNow ends the goroutine
+		defer close(done)
+		rapid.Check(&quietTB{name: "simrun shrink (no such folder)"}, prop)
+	}()
+	<-done
+	if out.Found {
+		out.drop(try)
+	}
+	return out
+}
+
+// drop removes what the scenario's own counts kept rapid from removing: a person would have left it out.
+func (o *Shrunk) drop(try func(sim.Plan) bool) {
+	for i := len(o.Plan.Faults) - 1; i >= 0; i-- {
+		p := o.Plan
+		p.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
+		try(p) // adopts p when it still fails
+	}
+	p := o.Plan
+	p.Picks = nil
+	try(p)
+	for r := range o.Plan.Delays {
+		p := o.Plan
+		p.Delays = slices.Clone(p.Delays)
+		p.Delays[r] = []sim.Delay{}
+		try(p)
+	}
+}
+
+var (
+	rapidMu  sync.Mutex
+	initOnce sync.Once
+)
+
+// settings sets flags of rapid and returns what puts the old values back. Outside "go test" the testing flags have to
+// exist and to be parsed, or rapid's testing.Short panics.
+func settings(want map[string]string) (restore func()) {
+	initOnce.Do(func() {
+		if !testing.Testing() {
+			testing.Init()
+			if !flag.Parsed() {
+				_ = flag.CommandLine.Parse(nil)
+			}
+		}
+	})
+	old := map[string]string{}
+	for name, v := range want {
+		f := flag.Lookup(name)
+		if f == nil {
+			panic("rapid has no flag " + name) // the version is pinned in go.mod
+		}
+		old[name] = f.Value.String()
+		if err := f.Value.Set(v); err != nil {
+			panic(err)
+		}
+	}
+	return func() {
+		for name, v := range old {
+			_ = flag.Lookup(name).Value.Set(v)
+		}
+	}
+}
+
+// quietTB is a rapid.TB that only remembers whether it failed.
+type quietTB struct {
+	name   string
+	failed bool
+}
+
+func (*quietTB) Helper()                 {}
+func (t *quietTB) Name() string          { return t.name }
+func (*quietTB) Logf(string, ...any)     {}
+func (*quietTB) Log(...any)              {}
+func (t *quietTB) Skipf(string, ...any)  { t.SkipNow() }
+func (t *quietTB) Skip(...any)           { t.SkipNow() }
+func (*quietTB) SkipNow()                { runtime.Goexit() }
+func (t *quietTB) Errorf(string, ...any) { t.failed = true }
+func (t *quietTB) Error(...any)          { t.failed = true }
+func (t *quietTB) Fatalf(string, ...any) { t.FailNow() }
+func (t *quietTB) Fatal(...any)          { t.FailNow() }
+func (t *quietTB) FailNow()              { t.failed = true; runtime.Goexit() }
+func (t *quietTB) Fail()                 { t.failed = true }
+func (t *quietTB) Failed() bool          { return t.failed }
