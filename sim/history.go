@@ -96,12 +96,19 @@ func (r *Recorder) Add(e Event) Event {
 	return e
 }
 
-// Close writes the closing line and returns the history, its events in order of time.
-func (r *Recorder) Close(stalled Duration) (*History, error) {
+// Stalled notes that the host kept the engine from running for d; the longest counts.
+func (r *Recorder) Stalled(d Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line(closing{Closed: true, Stalled: stalled})
-	r.hist.Complete, r.hist.Stalled = r.err == nil, stalled
+	r.hist.Stalled = max(r.hist.Stalled, d)
+}
+
+// Close writes the closing line and returns the history, its events in order of time.
+func (r *Recorder) Close() (*History, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.line(closing{Closed: true, Stalled: r.hist.Stalled})
+	r.hist.Complete = r.err == nil
 	h := r.hist
 	h.Events = slices.Clone(h.Events)
 	h.sort()
