@@ -36,18 +36,22 @@ const (
 	// Row, Unit, Term, Session. Source ledger: Op commit, with Row, Unit, Term as written, Session as the server
 	// knows it, and Commit, its place in commit order.
 	EvEffect EventKind = "effect"
+	// A due unit will not be published any more: Row, Unit, Reason (task-failure, or who withdrew it).
+	EvCancel EventKind = "cancel"
 	// A term was bumped; Source ledger: Op commit; Role, Key, Term, Token, Session, Commit.
 	EvTerm EventKind = "term"
 
 	// Who holds the key on the server; Source observer: Key, Session ("" when nobody does; "?" when it has no name of ours). In a live run the
-	// change happened in [AtLo, AtHi].
+	// change happened in [AtLo, AtHi]. The observer's first reading of each key it watches is an event too, so that "nobody" can
+	// be told from "nobody looked".
 	EvHeld EventKind = "held"
 
 	// A fault: Op planned, applied (proved from outside, Text is the proof), moot or failed (Reason), healed;
 	// Fault is its number, Targets what the target was resolved to.
 	EvFault EventKind = "fault"
 
-	// One step of the virtual engine: Session, SQL, Answer, Lasts, BlockedBy.
+	// One step of the virtual engine: Session, SQL, Answer, Lasts, BlockedBy. At is the instant the replica sent it; it has the
+	// answer at At + Lasts.
 	EvStatement EventKind = "statement"
 	// Something a person should know; Text. A violation is never inferred from it.
 	EvNote EventKind = "note"

@@ -26,8 +26,8 @@ type Header struct {
 	Terms     bool              `json:"terms"` // the implementation bumps and fences terms
 	Seed      uint64            `json:"seed"`
 	Schedule  int               `json:"schedule"` // index of the plan under the seed
-	Intervals Intervals         `json:"intervals"`
-	TimeScale float64           `json:"time_scale"`          // 1 in the virtual engine
+	Intervals Intervals         `json:"intervals"`           // as the replicas had them, multiplied by the time scale already
+	TimeScale float64           `json:"time_scale"`          // 1 in the virtual engine; the times in Scenario and Plan are nominal
 	Allowance Duration          `json:"allowance,omitempty"` // live: what C of failover and the delivery of a message may take
 	Versions  map[string]string `json:"versions,omitempty"`
 }

@@ -113,6 +113,9 @@ type Workload struct {
 	Every Duration `yaml:"every,omitempty" json:"every,omitempty"`
 }
 
+// Due is the nominal instant at which row i (from 1) falls due; its unit is 1.
+func (w Workload) Due(i int) Duration { return Duration(i) * w.Every }
+
 // A FaultSpec is a fault that a plan may contain; ranges are drawn when the plan is.
 type FaultSpec struct {
 	Kind   FaultKind    `yaml:"kind" json:"kind"`

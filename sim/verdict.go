@@ -41,6 +41,7 @@ type Verdict struct {
 	Status     Status      `json:"status"`
 	Examined   int         `json:"examined"`           // how many things were looked at; 0 is inconclusive
 	Reason     string      `json:"reason,omitempty"`   // why inconclusive
+	Note       string      `json:"note,omitempty"`     // what a reader should know of how it was judged; never a verdict
 	Measures   []Measure   `json:"measures,omitempty"` // figures that are always shown, such as the overlap of beliefs
 	Violations []Violation `json:"violations,omitempty"`
 }
