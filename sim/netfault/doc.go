@@ -1,0 +1,2 @@
+// Package netfault breaks and heals the network between one client and one server.
+package netfault

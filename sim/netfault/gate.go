@@ -1,0 +1,277 @@
+package netfault
+
+import (
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2/stream"
+	"github.com/Shopify/toxiproxy/v2/toxics"
+)
+
+// A pipe is one direction of one connection. Toxiproxy moves the bytes: a reader takes them from the source's socket, a
+// noop toxic hands them on, run (our gate) keeps them or lets them go, a writer puts them into the sink's socket.
+type pipe struct {
+	conn     *conn
+	dir      int
+	traffic  *traffic
+	finished sync.WaitGroup // the gate and the writer
+
+	// Guarded by link.mu.
+	running bool   // the gate has been started and has not left
+	obeying uint64 // the version of the settings it goes by
+
+	// The source, as its reader found it.
+	sourceEnded chan struct{} // closed at the end of the stream
+	how         How           // how it ended; valid once sourceEnded is closed
+	reset       atomic.Bool   // the other pipe's writer found the source reset
+
+	// The sink.
+	mu       sync.Mutex
+	endSent  bool          // the gate has passed the end of the stream on
+	sinkGone chan struct{} // closed when the sink's socket takes no more
+
+	// The gate's own.
+	deaf  bool
+	queue []item
+	size  int64     // bytes in queue
+	ended bool      // the end of the stream is in queue
+	lossy bool      // bytes were dropped
+	mute  bool      // the sink is gone: bytes are thrown away
+	free  time.Time // when the rate allows the next byte
+}
+
+// An item is something that waits in a pipe for its turn.
+type item struct {
+	data []byte // nil: the end of the stream
+	at   time.Time
+}
+
+func newPipe(c *conn, dir int) *pipe {
+	return &pipe{
+		conn: c, dir: dir, traffic: &c.link.traffic[dir],
+		sourceEnded: make(chan struct{}), sinkGone: make(chan struct{}),
+	}
+}
+
+func (p *pipe) other() *pipe { return p.conn.pipes[1-p.dir] }
+
+// readFrom is the reader's.
+func (p *pipe) readFrom(c *net.TCPConn, b []byte) (int, error) {
+	n, err := c.Read(b)
+	if err != nil {
+		if !errors.Is(err, io.EOF) || p.reset.Load() {
+			p.how = RST
+		}
+		close(p.sourceEnded)
+		if errors.Is(err, io.EOF) {
+			return n, io.EOF // unwrapped: io.Copy compares
+		}
+	}
+	return n, err
+}
+
+// writeTo is the writer's.
+func (p *pipe) writeTo(c *net.TCPConn, b []byte) (int, error) {
+	n, err := c.Write(b)
+	p.traffic.passed.Add(int64(n))
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		// The error of a reset is reported once, and here it was: the socket's reader will find a plain end of file.
+		p.other().reset.Store(true)
+	}
+	return n, err
+}
+
+// delivered is called by the writer as its last act: all has been written, or the sink takes no more.
+func (p *pipe) delivered() {
+	p.mu.Lock()
+	over := p.endSent
+	close(p.sinkGone)
+	p.mu.Unlock()
+	if over {
+		p.finish()
+	}
+	p.finished.Done()
+}
+
+// finish ends the conn: the end of the source's stream has arrived at the sink.
+func (p *pipe) finish() {
+	if p.dir == up {
+		p.conn.end(p.how, FIN)
+	} else {
+		p.conn.end(FIN, p.how)
+	}
+}
+
+// run is the gate. It reads as long as there is room, so that Toxiproxy's goroutines never wait for more than that, and
+// whatever it waits for, it listens for new settings and the end of the conn as well.
+func (p *pipe) run(s *toxics.ToxicStub) {
+	defer p.leave(s)
+	set := p.conn.link.obey(p)
+	alarm := time.NewTimer(time.Hour)
+	defer alarm.Stop()
+	for {
+		piece, wait, end := p.next(set)
+		if end {
+			return
+		}
+		in, out, sinkGone := s.Input, s.Output, p.sinkGone
+		if p.ended || (p.size >= set.limit && !p.mute && p.mode(set) != Drop) {
+			in = nil
+		}
+		if p.mute {
+			sinkGone = nil
+		}
+		var head *stream.StreamChunk
+		if piece == nil {
+			out = nil
+		} else {
+			head = &stream.StreamChunk{Data: piece}
+		}
+		var ring <-chan time.Time
+		if wait > 0 {
+			alarm.Reset(wait)
+			ring = alarm.C
+		}
+		select {
+		case chunk := <-in:
+			p.take(chunk)
+		case out <- head:
+			p.sent(len(piece), set)
+		case <-ring:
+		case <-set.changed:
+			set = p.conn.link.obey(p)
+		case <-sinkGone:
+			p.mute = true
+		case <-p.conn.over:
+			return
+		}
+	}
+}
+
+// leave ends the stream towards the writer and waits for the reader.
+func (p *pipe) leave(s *toxics.ToxicStub) {
+	p.conn.link.left(p)
+	p.clear()
+	if p.ended { // else somebody ended the conn
+		p.mu.Lock()
+		p.endSent = true
+		gone := isClosed(p.sinkGone)
+		p.mu.Unlock()
+		if gone {
+			p.finish()
+		}
+	}
+	s.Close()
+	for range s.Input {
+		// What comes before the reader has noticed is lost.
+	}
+	p.finished.Done()
+}
+
+// left says that p goes by no settings any more.
+func (l *Link) left(p *pipe) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.running = false
+	l.obeys.Broadcast()
+}
+
+func (p *pipe) mode(set *settings) Mode {
+	if p.deaf && p.dir == up {
+		return Hold // and nothing comes down
+	}
+	return set.way[p.dir].mode
+}
+
+func (p *pipe) take(chunk *stream.StreamChunk) {
+	if chunk == nil {
+		p.ended = true
+		p.queue = append(p.queue, item{at: time.Now()})
+		return
+	}
+	p.queue = append(p.queue, item{data: chunk.Data, at: chunk.Timestamp})
+	p.size += int64(len(chunk.Data))
+	p.traffic.held.Add(int64(len(chunk.Data)))
+}
+
+// next is what the gate may do: pass a piece on, end, or nothing before something happens or wait (if not 0) is over.
+func (p *pipe) next(set *settings) (piece []byte, wait time.Duration, end bool) {
+	way, mode := set.way[p.dir], p.mode(set)
+	if mode == Drop || p.mute {
+		p.drop()
+	}
+	if p.mute && p.ended {
+		return nil, 0, true
+	}
+	if mode != Pass {
+		return nil, 0, false
+	}
+	if p.lossy {
+		p.conn.end(FIN, FIN)
+		return nil, 0, true
+	}
+	if len(p.queue) == 0 {
+		return nil, 0, false
+	}
+	head, now := p.queue[0], time.Now()
+	if wait := head.at.Add(way.delay).Sub(now); way.delay > 0 && wait > 0 {
+		return nil, wait, false
+	}
+	if head.data == nil {
+		return nil, 0, true
+	}
+	if way.rate == 0 {
+		return head.data, 0, false
+	}
+	if wait := p.free.Sub(now); wait > 0 {
+		return nil, wait, false
+	}
+	return head.data[:min(int64(len(head.data)), max(1, way.rate/50))], 0, false
+}
+
+// sent takes what has just been passed on out of the queue.
+func (p *pipe) sent(n int, set *settings) {
+	if rate := set.way[p.dir].rate; rate > 0 {
+		p.free = time.Now().Add(time.Duration(n) * time.Second / time.Duration(rate))
+	}
+	p.size -= int64(n)
+	p.traffic.held.Add(-int64(n))
+	if p.queue[0].data = p.queue[0].data[n:]; len(p.queue[0].data) == 0 {
+		p.queue = slices.Delete(p.queue, 0, 1)
+	}
+}
+
+// drop throws away what waits, but for the end of the stream.
+func (p *pipe) drop() {
+	if p.size == 0 {
+		return
+	}
+	p.traffic.dropped.Add(p.size)
+	p.lossy = p.lossy || !p.mute
+	p.clear()
+}
+
+func (p *pipe) clear() {
+	p.traffic.held.Add(-p.size)
+	p.size = 0
+	var end []item
+	if p.ended {
+		end = p.queue[len(p.queue)-1:]
+	}
+	p.queue = end
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
