@@ -71,13 +71,12 @@ func Suites() []string {
 	return list
 }
 
-// Suite is the scenarios of a suite, in order.
-func Suite(name string) ([]sim.Scenario, bool) {
-	var list []sim.Scenario
+// Suite is the scenarios of a suite, in order; nil where there is no such suite.
+func Suite(name string) (list []sim.Scenario) {
 	for _, n := range suites[name] {
 		if s, ok := ByName(n); ok {
 			list = append(list, s)
 		}
 	}
-	return list, len(list) > 0
+	return list
 }
