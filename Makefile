@@ -1,0 +1,30 @@
+# The commands of this project; `make help` lists them.
+SIMRUN := bin/simrun
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+ARGS ?=
+
+.PHONY: help run test lint build prerequisites clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: prerequisites build ## run the core suite with seed 1; ARGS="..." are further arguments of simrun run
+	@$(SIMRUN) run --seed 1 $(ARGS)
+
+test: prerequisites ## run all tests, with the race detector
+	@scripts/install-prerequisites.sh --browser
+	go test -race -timeout 20m ./...
+
+lint: ## gofmt, go vet, staticcheck
+	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "not gofmt'ed: $$files"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+build: ## build bin/simrun
+	@go build -o $(SIMRUN) ./cmd/simrun
+
+prerequisites: ## install Postgres and PgBouncer from the distribution's packages where they are missing
+	@scripts/install-prerequisites.sh
+
+clean: ## remove what was built and the results of runs
+	rm -rf bin simrun-out

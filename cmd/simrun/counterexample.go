@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/invariants"
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/gen"
+)
+
+// How often a minimal plan is carried out again, and how long shrinking may take. A virtual run takes milliseconds, a live
+// one seconds.
+const (
+	reproduceVirtual = 20
+	reproduceLive    = 3
+	shrinkVirtual    = 25 * time.Second
+	shrinkLive       = 20 * time.Second
+)
+
+// counterexamples shrinks, confirms and saves the first violating schedule of every violated invariant.
+func (j *job) counterexamples(ctx context.Context) {
+	for _, v := range j.result.Verdicts {
+		first, violated := j.failures[v.Invariant]
+		expected := slices.Contains(j.result.Expected, v.Invariant)
+		if !violated || len(j.result.Expected) > 0 && !expected {
+			continue // collateral damage of a flaw that the scenario is not about needs no file of its own
+		}
+		ce := sim.Counterexample{
+			V: sim.CounterexampleVersion, Scenario: j.Scenario, Plan: first.plan, Engine: j.engine.Name(), Route: j.Route, Impl: j.impl.Name,
+			Seed: j.Seed, Schedule: first.index, Invariant: v.Invariant, Expected: expected, TimeScale: first.hist.Header.TimeScale,
+		}
+		if j.Shrink {
+			j.shrinkInto(ctx, &ce)
+		}
+		sum := j.confirm(ctx, &ce, first)
+		if err := j.save(&sum, ce); err != nil {
+			j.result.Status, j.result.Reason = sim.ErrorEntry, err.Error()
+			return
+		}
+		j.result.Counterexamples = append(j.result.Counterexamples, sum)
+	}
+}
+
+// with is the job for another scenario, for re-runs whose results are not gathered.
+func (j *job) with(s sim.Scenario) *job {
+	k := *j
+	k.Scenario = s
+	return &k
+}
+
+// shrinkInto replaces ce.Plan, and the number of replicas, by the smallest that still violates the invariant.
+func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
+	limit := shrinkVirtual
+	if j.engine.Name() == "live" {
+		limit = shrinkLive
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	fails := func(sc sim.Scenario) func(sim.Plan) bool {
+		k := j.with(sc)
+		return func(p sim.Plan) bool {
+			s := k.schedule(ctx, p, ce.Schedule, ".shrink")
+			k.out.remove(s.file)
+			return s.err == nil && s.violated(ce.Invariant)
+		}
+	}
+	if j.engine.Name() == "live" {
+		dropFaults(ctx, fails(j.Scenario), ce)
+		return
+	}
+	if got := gen.Shrink(ctx, j.Scenario, j.Seed, ce.Schedule, fails(j.Scenario)); got.Found {
+		ce.Plan = got.Plan
+	}
+	for n := 2; n < j.Scenario.Replicas && ctx.Err() == nil; n++ {
+		fewer := j.Scenario
+		fewer.Replicas = n
+		if fails(fewer)(ce.Plan) {
+			ce.Scenario = fewer
+			return
+		}
+	}
+}
+
+// dropFaults is the shrinking a live run can afford: it leaves out one fault after another.
+func dropFaults(ctx context.Context, fails func(sim.Plan) bool, ce *sim.Counterexample) {
+	for i := len(ce.Plan.Faults) - 1; i >= 0 && ctx.Err() == nil; i-- {
+		p := ce.Plan
+		p.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
+		if fails(p) {
+			ce.Plan = p
+		}
+	}
+}
+
+// confirm runs the minimal plan again and describes what it does. The first history that shows the violation is kept.
+func (j *job) confirm(ctx context.Context, ce *sim.Counterexample, first schedule) sim.CounterSummary {
+	again := j.with(ce.Scenario)
+	n := reproduceVirtual
+	if j.engine.Name() == "live" {
+		n = reproduceLive
+	}
+	sum := sim.CounterSummary{Invariant: ce.Invariant, Replicas: ce.Scenario.Replicas, Faults: len(ce.Plan.Faults), Schedule: []string{}}
+	for _, f := range ce.Plan.Faults {
+		sum.Schedule = append(sum.Schedule, f.String())
+	}
+	best, k, ran := first, 0, 0
+	for ; ran < n && ctx.Err() == nil; ran++ {
+		s := again.schedule(ctx, ce.Plan, ce.Schedule, fmt.Sprintf(".%s.minimal%d", ce.Invariant, ran))
+		shows := s.err == nil && s.violated(ce.Invariant)
+		if shows {
+			k++
+		}
+		if shows && best.file == first.file {
+			best = s
+		} else {
+			j.out.remove(s.file)
+		}
+	}
+	if ran > 0 {
+		sum.Reproduced = fmt.Sprintf("%d/%d", k, ran)
+	}
+	sum.History, ce.Digest, ce.Text = best.file, best.digest, textOf(best, ce.Invariant)
+	return sum
+}
+
+// textOf is the sentence of the first violation of an invariant.
+func textOf(s schedule, invariant string) string {
+	for _, v := range s.verdicts {
+		if v.Invariant == invariant && len(v.Violations) > 0 {
+			return v.Violations[0].Text
+		}
+	}
+	return ""
+}
+
+func (j *job) save(sum *sim.CounterSummary, ce sim.Counterexample) error {
+	b, err := json.MarshalIndent(ce, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the counterexample: %w", err)
+	}
+	sum.File = filepath.Join("counterexamples", j.String()+"."+ce.Invariant+".json")
+	path := filepath.Join(j.out.dir, sum.File)
+	if err := writeFile(path, append(b, '\n')); err != nil {
+		return fmt.Errorf("write the counterexample: %w", err)
+	}
+	sum.Replay = "simrun replay " + shellQuote(path)
+	return nil
+}
+
+// loadCounterexample reads a saved counterexample and checks that this simrun can carry it out.
+func loadCounterexample(path string) (*sim.Counterexample, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usagef("there is no file %s; counterexamples of the last run lie in simrun-out/latest/counterexamples/", path)
+	}
+	if err != nil {
+		return nil, usageError{fmt.Errorf("read the counterexample: %w", err)}
+	}
+	var ce sim.Counterexample
+	if err := json.Unmarshal(b, &ce); err != nil {
+		return nil, usagef("%s is not a counterexample: %v", path, err)
+	}
+	switch {
+	case ce.V == 0:
+		return nil, usagef("%s is not a counterexample: it has no \"v\"; expected a file from simrun-out/*/counterexamples/", path)
+	case ce.V != sim.CounterexampleVersion || ce.Plan.V != sim.PlanVersion:
+		return nil, usagef("%s has format %d with plan format %d; this simrun reads %d and %d", path, ce.V, ce.Plan.V, sim.CounterexampleVersion, sim.PlanVersion)
+	case !invariants.Known(ce.Invariant):
+		return nil, usagef("%s names the invariant %q, which this simrun does not know", path, ce.Invariant)
+	case ce.Scenario.Replicas < 1 || ce.Scenario.Replicas > maxReplicas || ce.Plan.Horizon <= 0 || len(ce.Scenario.Invariants) == 0:
+		return nil, usagef("%s is not a complete counterexample: replicas, horizon or invariants are missing or out of range", path)
+	case !slices.Contains(sim.Routes, ce.Route):
+		return nil, usagef("%s names the route %q; known are %v", path, ce.Route, sim.Routes)
+	}
+	for _, f := range ce.Plan.Faults {
+		if _, ok := sim.FaultByKind(f.Kind); !ok {
+			return nil, usagef("%s has a fault %q, which this simrun does not know", path, f.Kind)
+		}
+	}
+	return &ce, nil
+}

@@ -1,0 +1,114 @@
+// Command simrun proves, or breaks, leader election and job scheduling on Postgres.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	_ "github.com/seed-aafb3a99/simrun/internal/rapidenv" // before rapid reads its environment
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(mainStatus()) }
+
+// mainStatus runs the command line. A panic is status 70: Go's own 2 would read as "inconclusive".
+func mainStatus() (status int) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(os.Stderr, "simrun: internal error: %v\n%s\nThis is a defect of simrun: please report it with the lines above.\n", p, debug.Stack())
+			status = exitInternal
+		}
+	}()
+	ctx, stop := withSignals(context.Background())
+	defer stop()
+	root := newRoot(os.Stdout, os.Stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var reported statusError
+	if !errors.As(err, &reported) {
+		fmt.Fprintf(os.Stderr, "simrun: %s\n", strings.TrimPrefix(err.Error(), "simrun: "))
+		var usage usageError
+		if errors.As(err, &usage) && cmd != nil {
+			fmt.Fprintf(os.Stderr, "Try: %s --help\n", cmd.CommandPath())
+		}
+	}
+	return statusOf(err)
+}
+
+// withSignals ends the context at the first SIGINT, SIGTERM or SIGHUP, with the cause; the second one ends the process, and the
+// reaper cleans up after it.
+func withSignals(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		s, ok := <-signals
+		if !ok {
+			return
+		}
+		cause, status := errInterrupted, exitInterrupted
+		if s != os.Interrupt {
+			cause, status = errTerminated, exitTerminated
+		}
+		fmt.Fprintf(os.Stderr, "\nsimrun: %s: stopping and writing the report; once more ends at once\n", cause)
+		cancel(cause)
+		if _, ok := <-signals; ok {
+			os.Exit(status)
+		}
+	}()
+	return ctx, func() { signal.Stop(signals); close(signals); cancel(nil) }
+}
+
+// newRoot is the command tree. Data goes to out, talk to errs.
+func newRoot(out, errs io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "simrun",
+		Short: "Prove, or break, leader election and job scheduling on Postgres",
+		Long: `simrun starts replicas of a leader election or job scheduler against a real Postgres, direct or through a real
+PgBouncer, breaks the world under them, and says whether there was ever more than one leader, a duplicate publish, a
+slow failover, or a probe that trusted a pooler. A failure comes with the smallest schedule that shows it, a file that
+replays it, and a page to look at.`,
+		Example: `  simrun run                                            the core suite
+  simrun run two-leaders-pooler --impl naive-pooled     two leaders behind a transaction pooler
+  simrun replay simrun-out/latest/counterexamples/*.json`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("there is no command %q%s", args[0], didYouMean(args[0], commandNames))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(out)
+	root.SetErr(errs)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{err} })
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(runCommand(), listCommand(), replayCommand(), judgeCommand(), reportCommand(), validateCommand(), versionCommand())
+	root.AddCommand(internalCommands()...)
+	for _, c := range root.Commands() {
+		commandNames = append(commandNames, c.Name())
+		c.Flags().SortFlags = false
+		if c.Args != nil {
+			args := c.Args
+			c.Args = func(cmd *cobra.Command, a []string) error {
+				if err := args(cmd, a); err != nil {
+					return usageError{err}
+				}
+				return nil
+			}
+		}
+	}
+	return root
+}
+
+var commandNames []string

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/invariants"
+	"github.com/seed-aafb3a99/simrun/reports"
+	"github.com/seed-aafb3a99/simrun/scenarios"
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/spf13/cobra"
+)
+
+func replayCommand() *cobra.Command {
+	var f runFlags
+	n := 0
+	c := &cobra.Command{
+		Use:   "replay FILE",
+		Short: "Carry out a saved counterexample again; prints k of n and the digest",
+		Long: `Carry out a saved counterexample again. Its plan is used, not its seed, so it survives changes of the generator.
+
+Exit status 1 when the violation was reproduced at least once, 0 when that was expected by the scenario; 1 when an expected
+violation was not reproduced, 0 when an unexpected one was not.`,
+		Example: `  simrun replay simrun-out/latest/counterexamples/kill-leader.direct.no-fence.one-leader.json
+  simrun replay FILE -n 100 --engine live`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return replay(cmd.Context(), cmd.OutOrStdout(), args[0], f, n, cmd.Flags().Changed("engine"))
+		},
+	}
+	fl := c.Flags()
+	fl.IntVarP(&n, "times", "n", 0, "how often (default: virtual 20, live 3)")
+	fl.StringVar(&f.engine, "engine", "", "the engine, instead of the one it was found with")
+	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local or dsn (the address in SIMRUN_DSN)")
+	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
+	fl.DurationVar(&f.timeout, "timeout", time.Hour, "hard limit for the whole replay")
+	return c
+}
+
+func replay(ctx context.Context, stdout io.Writer, file string, f runFlags, n int, other bool) error {
+	ce, err := loadCounterexample(file)
+	if err != nil {
+		return err
+	}
+	if !other {
+		f.engine = ce.Engine
+	}
+	f.workers, f.strategy, f.timeScale = 1, "random", ce.TimeScale
+	if f.engine != "live" || f.timeScale >= 1 {
+		f.timeScale = 0
+	}
+	if n < 0 || n > maxSchedules {
+		return usagef("-n must be from 1 to %d", maxSchedules)
+	}
+	if n == 0 {
+		n = map[string]int{"virtual": reproduceVirtual, "live": reproduceLive}[f.engine]
+	}
+	if err := f.validate(); err != nil {
+		return err
+	}
+	impl, err := implementation(ce.Impl)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)
+	defer cancel()
+	out, err := newOutDir(f.out, ce.Seed, time.Now())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s  replay of %s on %s with %s, engine %s\n", version(), ce.Scenario.Name, ce.Route, ce.Impl, f.engine)
+	for _, fl := range ce.Plan.Faults {
+		fmt.Fprintf(stdout, "  %s\n", fl)
+	}
+	w, err := newWorld(ctx, f, out, 1)
+	if err != nil {
+		return err
+	}
+	got, err := w.pool[0].replay(ctx, replayTask{Counterexample: *ce, Times: n, Out: out.dir})
+	err = errors.Join(err, w.close())
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if err != nil {
+		return err
+	}
+	if got.Text != "" {
+		fmt.Fprintf(stdout, "%s violated: %s\n", ce.Invariant, got.Text)
+	}
+	fmt.Fprintf(stdout, "reproduced %d of %d\n", got.Reproduced, got.Ran)
+	if f.engine == "virtual" {
+		for _, d := range slices.Sorted(maps.Keys(got.Digests)) {
+			fmt.Fprintf(stdout, "digest %s (%d of %d)\n", d, got.Digests[d], got.Ran)
+		}
+	}
+	fmt.Fprintf(stdout, "history: %s\n", filepath.Join(out.dir, got.History))
+	if (got.Reproduced > 0) != ce.Expected {
+		return statusError{exitViolated}
+	}
+	return nil
+}
+
+// A replayTask is a counterexample to carry out so many times.
+type replayTask struct {
+	Counterexample sim.Counterexample `json:"counterexample"`
+	Times          int                `json:"times"`
+	Out            string             `json:"out"`
+}
+
+// replayed is what came of it.
+type replayed struct {
+	Ran        int            `json:"ran"`
+	Reproduced int            `json:"reproduced"`
+	Text       string         `json:"text"` // the violation's sentence
+	Digests    map[string]int `json:"digests"`
+	History    string         `json:"history"` // of the first run that reproduced it, else of the first
+}
+
+func (x *local) replay(ctx context.Context, t replayTask) (replayed, error) {
+	ce := t.Counterexample
+	j, err := x.begin(task{Scenario: ce.Scenario, Route: ce.Route, Impl: ce.Impl, Seed: ce.Seed, Out: t.Out})
+	if err != nil {
+		return replayed{}, err
+	}
+	got := replayed{Digests: map[string]int{}}
+	for got.Ran < t.Times && ctx.Err() == nil {
+		s := j.schedule(ctx, ce.Plan, ce.Schedule, fmt.Sprintf(".replay%d", got.Ran))
+		if s.err != nil {
+			return got, s.err
+		}
+		got.Ran++
+		got.Digests[s.digest]++
+		shows := s.violated(ce.Invariant)
+		switch {
+		case shows && got.Reproduced == 0:
+			j.out.remove(got.History)
+			got.History, got.Text = s.file, textOf(s, ce.Invariant)
+		case got.History == "":
+			got.History = s.file
+		default:
+			j.out.remove(s.file)
+		}
+		if shows {
+			got.Reproduced++
+		}
+	}
+	return got, nil
+}
+
+func judgeCommand() *cobra.Command {
+	var names []string
+	c := &cobra.Command{
+		Use:   "judge DIR|HISTORY.jsonl ...",
+		Short: "Judge saved histories again, without a database",
+		Example: `  simrun judge simrun-out/latest
+  simrun judge simrun-out/latest/histories/steady.direct.reference.0.jsonl --invariant one-leader`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return judge(cmd.OutOrStdout(), args, names) },
+	}
+	c.Flags().StringArrayVar(&names, "invariant", nil, "judge by this invariant instead of the scenario's (may be repeated)")
+	return c
+}
+
+// judge prints a line for each verdict. The exit status is 1 for a violation that the scenario does not expect, 2 for an inconclusive verdict.
+func judge(stdout io.Writer, args, names []string) error {
+	for _, n := range names {
+		if !invariants.Known(n) {
+			return usagef("there is no invariant %q%s", n, didYouMean(n, invariantNames()))
+		}
+	}
+	var files []string
+	for _, a := range args {
+		found, err := historiesIn(a)
+		if err != nil {
+			return err
+		}
+		files = append(files, found...)
+	}
+	if len(files) == 0 {
+		fmt.Fprintln(stdout, "no histories found")
+		return statusError{exitNothing}
+	}
+	status := exitOK
+	for _, file := range files {
+		h, err := readHistoryFile(file)
+		if err != nil {
+			return usageError{err}
+		}
+		judged := names
+		if len(judged) == 0 {
+			judged = h.Header.Scenario.Invariants
+		}
+		expected := h.Header.Scenario.ExpectFor(h.Header.Impl, h.Header.Route)
+		for _, v := range invariants.Check(judged, h) {
+			note := ""
+			switch {
+			case v.Status == sim.StatusViolated && len(expected) > 0:
+				note = " (a violation is expected here)"
+			case v.Status == sim.StatusViolated:
+				status = worse(status, exitViolated)
+			case v.Status == sim.StatusInconclusive:
+				status = worse(status, exitInconclusive)
+				note = ": " + v.Reason
+			}
+			fmt.Fprintf(stdout, "%-12s %s  %s%s\n", v.Status, v.Invariant, filepath.Base(file), note)
+			for _, x := range v.Violations {
+				fmt.Fprintf(stdout, "             %s\n", x.Text)
+			}
+		}
+	}
+	if status != exitOK {
+		return statusError{status}
+	}
+	return nil
+}
+
+func invariantNames() (names []string) {
+	for _, i := range invariants.All() {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+// historiesIn is the history files a path means: itself, or those of a results folder.
+func historiesIn(path string) ([]string, error) {
+	if filepath.Ext(path) == ".jsonl" {
+		return []string{path}, nil
+	}
+	for _, pattern := range []string{"histories/*.jsonl", "*.jsonl"} {
+		files, err := filepath.Glob(filepath.Join(path, pattern))
+		if err != nil {
+			return nil, usageError{err}
+		}
+		if len(files) > 0 {
+			slices.Sort(files)
+			return files, nil
+		}
+	}
+	return nil, usagef("%s holds no histories (*.jsonl)", path)
+}
+
+func reportCommand() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use: "report DIR", Short: "Render the page of a results folder again", Args: cobra.ExactArgs(1),
+		Example: "  simrun report simrun-out/latest -o report.html",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := readResult(args[0])
+			if err != nil {
+				return err
+			}
+			page, err := loadPage(args[0], r)
+			if err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "simrun: some histories are left out: %v\n", err)
+			}
+			var b writerBuffer
+			if err := reports.HTML(&b, page); err != nil {
+				return err
+			}
+			if output == "-" {
+				_, err := cmd.OutOrStdout().Write(b)
+				return err
+			}
+			if err := writeFile(output, b); err != nil {
+				return &sim.EnvironmentError{Problem: output + " could not be written", Err: err}
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "report: %s\n", output)
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "report.html", "the file to write; - is standard output")
+	return c
+}
+
+type writerBuffer []byte
+
+func (b *writerBuffer) Write(p []byte) (int, error) { *b = append(*b, p...); return len(p), nil }
+
+func validateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "validate FILE...", Short: "Check scenario files; every problem at once, with line and column", Args: cobra.MinimumNArgs(1),
+		Example: "  simrun validate my-scenario.yaml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var errs []error
+			for _, a := range args {
+				if _, err := scenarios.Load(a, scenarios.Implementations(implNames()...)); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: valid\n", a)
+			}
+			if len(errs) > 0 {
+				return usageError{errors.Join(errs...)}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,416 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/reports"
+	"github.com/seed-aafb3a99/simrun/scenarios"
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/replica"
+	"github.com/spf13/cobra"
+)
+
+const (
+	maxReplicas  = 32
+	maxSchedules = 1_000_000
+)
+
+// runFlags are the flags of run, and, where it makes sense, of replay.
+type runFlags struct {
+	engine    string
+	routes    []string
+	impls     []string
+	replicas  int
+	schedules int
+	seed      uint64
+	budget    time.Duration
+	strategy  string
+	selfcheck bool
+	postgres  string
+	out       string
+	junit     string
+	json      bool
+	workers   int
+	noShrink  bool
+	keep      bool
+	all       bool
+	timeScale float64
+	timeout   time.Duration
+}
+
+func runCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run [scenario|FILE.yaml ...]",
+		Short: "Run scenarios and judge what happened (default: the suite core)",
+		Long: `Run scenarios and judge what happened. Without a name it runs the suite core.
+
+Exit status: 0 every verdict as expected, 1 an invariant was violated or an expected violation not found, 2 inconclusive,
+4 wrong usage or an invalid scenario, 5 nothing ran, 6 the environment could not start or died, 70 internal error,
+130/143 interrupted. The reason is printed on the line before DONE.`,
+		Example: `  simrun run
+  simrun run kill-leader --route pgbouncer-session --schedules 10 --seed 7
+  simrun run two-leaders-pooler --impl naive-pooled
+  simrun run my-scenario.yaml --junit junit.xml
+  SIMRUN_DSN=postgres://me@db.example/postgres simrun run steady --postgres dsn`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("seed") {
+				f.seed = rand.Uint64N(1_000_000) + 1
+			}
+			return run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, f)
+		},
+	}
+	fl := c.Flags()
+	fl.BoolVar(&f.all, "all", false, "every scenario")
+	fl.StringVar(&f.engine, "engine", defaultEngine, "virtual (virtual time, exact replay) or live (processes, the wall clock)")
+	fl.StringArrayVar(&f.routes, "route", nil, "only this route: direct, pgbouncer-session, pgbouncer-transaction, pgbouncer-statement (may be repeated)")
+	fl.StringArrayVar(&f.impls, "impl", nil, "this implementation instead of the scenario's: a NAME of `simrun list` (may be repeated)")
+	fl.IntVar(&f.replicas, "replicas", 0, "number of replicas instead of the scenario's")
+	fl.IntVar(&f.schedules, "schedules", 0, "schedules per scenario, route and implementation (default: virtual 20, live 2)")
+	fl.Uint64Var(&f.seed, "seed", 0, "seed of the schedules (default: random, and printed)")
+	fl.DurationVar(&f.budget, "for", 0, "wall time to spend on each scenario, route and implementation, instead of a number of schedules")
+	fl.StringVar(&f.strategy, "strategy", "random", "how schedules are chosen: random")
+	fl.BoolVar(&f.selfcheck, "selfcheck", os.Getenv("CI") != "", "virtual: run one plan in five twice and stop when the histories differ (on in CI)")
+	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local (binaries on this machine) or dsn (the address in SIMRUN_DSN)")
+	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
+	fl.StringVar(&f.junit, "junit", "", "write the JUnit file here as well")
+	fl.BoolVar(&f.json, "json", false, "print result.json on stdout, talk on stderr")
+	fl.IntVar(&f.workers, "workers", min(2, runtime.NumCPU()), "entries run at a time, each with a Postgres and pooler of its own")
+	fl.BoolVar(&f.noShrink, "no-shrink", false, "do not shrink failing schedules")
+	fl.BoolVar(&f.keep, "keep", false, "keep every history, also of schedules that passed")
+	fl.Float64Var(&f.timeScale, "time-scale", 0, "live: factor on all times of a scenario (default 0.04)")
+	fl.DurationVar(&f.timeout, "timeout", time.Hour, "hard limit for the whole run")
+	return c
+}
+
+// validateFlags finds wrong usage before anything starts.
+func (f *runFlags) validate() error {
+	switch f.engine {
+	case "live", "virtual":
+	default:
+		return usagef("there is no engine %q: use virtual or live", f.engine)
+	}
+	for _, r := range f.routes {
+		if !slices.Contains(sim.Routes, sim.Route(r)) {
+			return usagef("there is no route %q%s; routes are %s", r, didYouMean(r, routeNames()), strings.Join(routeNames(), ", "))
+		}
+	}
+	switch f.postgres {
+	case "auto", "local", "dsn":
+	case "docker":
+		return usagef("--postgres docker is not built yet: use local or dsn")
+	default:
+		if strings.Contains(f.postgres, "://") || strings.Contains(f.postgres, "=") {
+			return usagef("an address is not taken on the command line, where everybody could read its password: put it in SIMRUN_DSN and use --postgres dsn")
+		}
+		return usagef("there is no --postgres %q: use auto, local or dsn", f.postgres)
+	}
+	if f.postgres == "dsn" && os.Getenv("SIMRUN_DSN") == "" {
+		return usagef("--postgres dsn needs the server's address in SIMRUN_DSN")
+	}
+	switch f.strategy {
+	case "random":
+	case "pct", "exhaustive":
+		return usagef("--strategy %s is not built yet: use random", f.strategy)
+	default:
+		return usagef("there is no strategy %q: use random", f.strategy)
+	}
+	switch {
+	case f.replicas < 0 || f.replicas > maxReplicas:
+		return usagef("--replicas must be from 1 to %d", maxReplicas)
+	case f.schedules < 0 || f.schedules > maxSchedules:
+		return usagef("--schedules must be from 1 to %d", maxSchedules)
+	case f.schedules > 0 && f.budget > 0:
+		return usagef("give --schedules or --for, not both")
+	case f.budget < 0 || f.timeout <= 0:
+		return usagef("--for and --timeout must be positive")
+	case f.workers < 1 || f.workers > 64:
+		return usagef("--workers must be from 1 to 64")
+	case f.timeScale < 0 || f.timeScale > 1:
+		return usagef("--time-scale must be above 0 and at most 1")
+	}
+	return nil
+}
+
+func routeNames() (names []string) {
+	for _, r := range sim.Routes {
+		names = append(names, string(r))
+	}
+	return names
+}
+
+func implNames() (names []string) {
+	for _, i := range replica.All() {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+func implementation(name string) (sim.Implementation, error) {
+	if strings.HasPrefix(name, "exec:") {
+		return sim.Implementation{}, usagef("--impl exec:COMMAND is not built yet: use an implementation of simrun list")
+	}
+	i, ok := replica.ByName(name)
+	if !ok {
+		return sim.Implementation{}, usagef("there is no implementation %q%s; see simrun list", name, didYouMean(name, implNames()))
+	}
+	i.Command = replicaCommand()
+	return i, nil
+}
+
+// chosen is the scenarios that the arguments name.
+func (f *runFlags) chosen(args []string) ([]sim.Scenario, error) {
+	if f.all && len(args) > 0 {
+		return nil, usagef("give names or --all, not both")
+	}
+	if f.all {
+		return scenarios.All(), nil
+	}
+	if len(args) == 0 {
+		return scenarios.Suite("core"), nil
+	}
+	var out []sim.Scenario
+	var errs []error
+	for _, a := range args {
+		s, err := loadScenario(a)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out = append(out, *s)
+	}
+	if len(errs) > 0 {
+		return nil, usageError{errors.Join(errs...)}
+	}
+	return out, nil
+}
+
+func loadScenario(arg string) (*sim.Scenario, error) {
+	if strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") || strings.ContainsRune(arg, filepath.Separator) {
+		return scenarios.Load(arg, scenarios.Implementations(implNames()...))
+	}
+	if s, ok := scenarios.ByName(arg); ok {
+		return &s, nil
+	}
+	var names []string
+	for _, s := range scenarios.All() {
+		names = append(names, s.Name)
+	}
+	return nil, usagef("there is no scenario %q%s; see simrun list, or give a file that ends in .yaml", arg, didYouMean(arg, names))
+}
+
+// tasks turns flags and scenarios into what is to be done.
+func (f *runFlags) tasks(chosen []sim.Scenario) ([]task, error) {
+	schedules := f.schedules
+	if schedules == 0 {
+		schedules = map[string]int{"virtual": 20, "live": 2}[f.engine]
+	}
+	var out []task
+	for _, s := range chosen {
+		if f.replicas > 0 {
+			s.Replicas = f.replicas
+		}
+		routes := s.Routes
+		if len(f.routes) > 0 {
+			routes = nil
+			for _, r := range f.routes {
+				routes = append(routes, sim.Route(r))
+			}
+		}
+		names := f.impls
+		if len(names) == 0 {
+			names = s.Impls
+		}
+		if len(names) == 0 {
+			names = []string{s.Impl}
+		}
+		for _, r := range routes {
+			for _, name := range names {
+				t := task{
+					Scenario: s, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget,
+					Shrink: !f.noShrink, Keep: f.keep, Check: f.selfcheck && f.engine == "virtual",
+				}
+				if err := f.possible(t); err != nil {
+					return nil, err
+				}
+				out = append(out, t)
+			}
+		}
+	}
+	return out, nil
+}
+
+// possible says what an engine, a route or an implementation cannot do, before anything starts.
+func (f *runFlags) possible(t task) error {
+	impl, err := implementation(t.Impl)
+	if err != nil {
+		return err
+	}
+	for _, fs := range t.Scenario.Faults {
+		info, ok := sim.FaultByKind(fs.Kind)
+		if !ok || f.engine == "live" && !info.Live || f.engine == "virtual" && !info.Virtual {
+			return usagef("scenario %s: the %s engine cannot do the fault %s yet", t.Scenario.Name, f.engine, fs.Kind)
+		}
+	}
+	if slices.Contains(t.Scenario.Invariants, "failover") && !t.Route.Stable() && impl.Probes {
+		return usagef("scenario %s asks for failover, but behind %s an implementation with a probe never leads; choose a stable route", t.Scenario.Name, t.Route)
+	}
+	return nil
+}
+
+func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlags) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	chosen, err := f.chosen(args)
+	if err != nil {
+		return err
+	}
+	tasks, err := f.tasks(chosen)
+	if err != nil {
+		return err
+	}
+	talk := stdout
+	if f.json {
+		talk = stderr
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)
+	defer cancel()
+	out, err := newOutDir(f.out, f.seed, began)
+	if err != nil {
+		return err
+	}
+	if err := out.link(); err != nil {
+		return err
+	}
+	fmt.Fprintf(talk, "%s  seed %d  engine %s\n", version(), f.seed, f.engine)
+
+	result := sim.Result{Schema: sim.ResultVersion, Seed: f.seed, StartedAt: began.UTC(), Scenarios: []sim.Entry{}}
+	result.Versions = sim.Versions{Simrun: version(), Go: runtime.Version()}
+	lines := reports.NewTerminal(talk)
+	entries, fatal := func() (_ []sim.Entry, err error) {
+		w, err := newWorld(ctx, f, out, min(f.workers, len(tasks)))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, w.close()) }()
+		result.Versions.Postgres, result.Versions.PgBouncer, result.Backend = w.postgres, w.pgbouncer, w.backend
+		fmt.Fprintf(talk, "postgres %s (%s)  pgbouncer %s  workers %d\n", w.postgres, w.backend, w.pgbouncer, len(w.pool))
+		for i := range tasks {
+			tasks[i].Out = out.dir
+		}
+		return campaign(ctx, tasks, w.pool, lines.Entry, func(t task, done int) { lines.Progress(t.String(), done, t.Schedules) })
+	}()
+	if entries != nil {
+		result.Scenarios = entries
+	}
+	result.ExitStatus, result.ExitReason = exitStatus(result.Scenarios, fatal)
+	result.Seconds = time.Since(began).Seconds()
+	if err := writeReports(out, &result, f); err != nil {
+		result.ExitStatus, result.ExitReason = worse(result.ExitStatus, exitEnvironment), err.Error()
+	}
+	fmt.Fprintf(talk, "report: %s\n", filepath.Join(f.out, "latest", "report.html"))
+	if f.json {
+		if err := reports.JSON(stdout, &result); err != nil {
+			return err
+		}
+	}
+	lines.Done(&result)
+	if result.ExitStatus != exitOK {
+		return statusError{result.ExitStatus}
+	}
+	return nil
+}
+
+// writeReports writes result.json, junit.xml and report.html. It tries all and returns what failed.
+func writeReports(out *outDir, result *sim.Result, f runFlags) error {
+	var errs []error
+	write := func(path string, render func(io.Writer) error) {
+		var b strings.Builder
+		err := render(&b)
+		if err == nil {
+			err = writeFile(path, []byte(b.String()))
+		}
+		if err != nil {
+			errs = append(errs, &sim.EnvironmentError{Problem: fmt.Sprintf("%s could not be written", path), Err: err})
+		}
+	}
+	write(filepath.Join(out.dir, "result.json"), func(w io.Writer) error { return reports.JSON(w, result) })
+	write(filepath.Join(out.dir, "junit.xml"), func(w io.Writer) error { return reports.JUnit(w, result) })
+	if f.junit != "" {
+		write(f.junit, func(w io.Writer) error { return reports.JUnit(w, result) })
+	}
+	page, err := loadPage(out.dir, result)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	write(filepath.Join(out.dir, "report.html"), func(w io.Writer) error { return reports.HTML(w, page) })
+	return errors.Join(errs...)
+}
+
+// loadPage reads the histories a page shows back from disk.
+func loadPage(dir string, result *sim.Result) (reports.Page, error) {
+	page := reports.Page{Result: result, Histories: map[string]*sim.History{}}
+	var errs []error
+	load := func(name string) {
+		if name == "" || page.Histories[name] != nil {
+			return
+		}
+		h, err := readHistoryFile(filepath.Join(dir, name))
+		if err != nil {
+			errs = append(errs, err)
+			return
+		}
+		page.Histories[name] = h
+	}
+	for _, e := range result.Scenarios {
+		for _, h := range e.Histories {
+			load(h)
+		}
+		for _, ce := range e.Counterexamples {
+			load(ce.History)
+		}
+	}
+	return page, errors.Join(errs...)
+}
+
+func readHistoryFile(path string) (*sim.History, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
+	defer f.Close()
+	h, err := sim.ReadHistory(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return h, nil
+}
+
+func readResult(dir string) (*sim.Result, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "result.json"))
+	if err != nil {
+		return nil, usagef("%s is no results folder: %v", dir, errors.Unwrap(err))
+	}
+	var r sim.Result
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, usagef("%s: result.json cannot be read: %v", dir, err)
+	}
+	if r.Schema != sim.ResultVersion {
+		return nil, usagef("%s: result.json has schema %d, this simrun reads %d", dir, r.Schema, sim.ResultVersion)
+	}
+	return &r, nil
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/seed-aafb3a99/simrun/internal/proc"
+	"github.com/seed-aafb3a99/simrun/pgbouncer"
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/live"
+	"github.com/seed-aafb3a99/simrun/sim/pg"
+)
+
+// A world is all that a run starts outside itself: directories, servers, engines.
+type world struct {
+	run       *proc.Run
+	pool      []executor
+	postgres  string
+	pgbouncer string
+	backend   string
+}
+
+// newWorld starts n engines, each with a server of its own unless one was given.
+func newWorld(ctx context.Context, f runFlags, out *outDir, n int) (_ *world, err error) {
+	w := &world{pgbouncer: "not found"}
+	if w.run, err = proc.NewRun(); err != nil {
+		return nil, &sim.EnvironmentError{Problem: "no private directory for this run", Err: err}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close())
+		}
+	}()
+	if v, err := pgbouncer.Installed(); err == nil {
+		w.pgbouncer = v
+	}
+	for i := range n {
+		x, err := w.executor(ctx, f, out, i+1)
+		if err != nil {
+			return nil, err
+		}
+		w.pool = append(w.pool, x)
+	}
+	return w, nil
+}
+
+func (w *world) executor(ctx context.Context, f runFlags, out *outDir, i int) (executor, error) {
+	logs := filepath.Join(out.logs(), fmt.Sprintf("worker%d", i))
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return nil, &sim.EnvironmentError{Problem: "the folder for logs cannot be made", Err: err}
+	}
+	server, err := pg.Start(ctx, pg.Options{Run: w.run, Backend: f.postgres, DSN: os.Getenv("SIMRUN_DSN"), LogDir: logs})
+	if err != nil {
+		return nil, err
+	}
+	w.postgres, w.backend = server.Version(), server.Backend()
+	engine, err := live.New(ctx, live.Config{Run: w.run, Server: server, TimeScale: f.timeScale, LogDir: logs})
+	if err != nil {
+		return nil, errors.Join(err, server.Stop())
+	}
+	return &local{engine: engine, lookup: implementation, end: server.Stop}, nil
+}
+
+// close ends everything, whatever fails on the way.
+func (w *world) close() error {
+	var errs []error
+	for _, x := range w.pool {
+		errs = append(errs, x.close())
+	}
+	return errors.Join(append(errs, w.run.Close())...)
+}

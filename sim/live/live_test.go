@@ -1,0 +1,177 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/internal/proc"
+	"github.com/seed-aafb3a99/simrun/invariants"
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/pg"
+	"github.com/seed-aafb3a99/simrun/sim/replica"
+	"github.com/stretchr/testify/require"
+)
+
+// The test binary is its own replica when it is started with this argument.
+const replicaArg = "be-a-replica"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == replicaArg {
+		if err := Serve(context.Background(), os.Stdin, os.NewFile(sim.ReportFD, "reports"), replica.ByName); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func implementation(t *testing.T, name string) sim.Implementation {
+	t.Helper()
+	impl, ok := replica.ByName(name)
+	require.True(t, ok, name)
+	impl.Command = []string{os.Args[0], replicaArg}
+	return impl
+}
+
+// engine starts a server and an engine of the test's own, so that a test's sessions are all that is on it.
+func engine(t *testing.T) *Engine {
+	t.Helper()
+	run, err := proc.NewRun()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, run.Close()) })
+	logs := t.TempDir()
+	require.NoError(t, os.Chmod(logs, 0o755))
+	server, err := pg.Start(t.Context(), pg.Options{Run: run, Backend: "local", LogDir: logs})
+	require.NoError(t, err)
+	e, err := New(t.Context(), Config{Run: run, Server: server, LogDir: logs})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, e.Close())
+		require.NoError(t, server.Stop())
+	})
+	return e
+}
+
+func secs(n float64) sim.Duration { return sim.Duration(n * float64(time.Second)) }
+
+func scenario(faults ...sim.Fault) (sim.Scenario, sim.Plan) {
+	s := sim.Scenario{
+		Name: "t", Replicas: 3, Duration: secs(55), Workload: sim.Workload{Rows: 30, Every: secs(1)},
+		Invariants: []string{"one-leader", "no-duplicate-publish", "failover", "probe"},
+	}
+	return s, sim.Plan{V: 1, Faults: faults, Horizon: s.Duration, Phase: []sim.Duration{0, secs(0.5), secs(1)}}
+}
+
+func play(t *testing.T, e *Engine, route sim.Route, impl sim.Implementation, s sim.Scenario, p sim.Plan) (*sim.History, error) {
+	t.Helper()
+	run := sim.Run{Scenario: s, Plan: p, Route: route, Impl: impl, Seed: 1}
+	rec, err := sim.NewRecorder(&bytes.Buffer{}, e.Header(run))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := e.Run(ctx, run, rec); err != nil {
+		return nil, err
+	}
+	h, err := rec.Close()
+	require.NoError(t, err)
+	return h, nil
+}
+
+// Every fault takes effect on the leader, is proved, and heals; the reference stands it.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, route := range []sim.Route{sim.Direct, sim.PgBouncerSession} {
+		t.Run(string(route), func(t *testing.T) {
+			t.Parallel()
+			e := engine(t)
+			for _, f := range []sim.Fault{
+				{Kind: sim.Kill, Target: sim.TargetLeader, At: secs(12), For: secs(8)},
+				{Kind: sim.Pause, Target: sim.TargetLeader, At: secs(12), For: secs(5)},
+				{Kind: sim.Disconnect, Target: sim.TargetLeader, At: secs(12)},
+				{Kind: sim.TerminateBackend, Target: sim.TargetLeader, At: secs(12)},
+			} {
+				s, p := scenario(f)
+				h, err := play(t, e, route, implementation(t, "reference"), s, p)
+				require.NoError(t, err)
+				ops := map[string]sim.Event{}
+				for _, ev := range h.Events {
+					if ev.Kind == sim.EvFault {
+						ops[ev.Op] = ev
+					}
+				}
+				require.Contains(t, ops, sim.OpApplied, "%s: %+v", f, ops)
+				require.NotEmpty(t, ops[sim.OpApplied].Text, "the proof")
+				require.Contains(t, ops, sim.OpHealed, f)
+				require.NotContains(t, ops, sim.OpFailed, f)
+				if f.Kind != sim.Pause { // a pause that ends before the lease does changes no leader
+					require.Positive(t, h.Count(sim.LeaderChanges), f)
+				}
+				require.Positive(t, h.Count(sim.Publishes), f)
+				for _, v := range invariants.Check(s.Invariants, h) {
+					require.NotEqual(t, sim.StatusViolated, v.Status, "%s: %+v", f, v)
+				}
+			}
+		})
+	}
+}
+
+// A fault with nobody to hit is moot and says why.
+func TestMootFault(t *testing.T) {
+	t.Parallel()
+	s, p := scenario(sim.Fault{Kind: sim.Kill, Target: "1", At: secs(5)}, sim.Fault{Kind: sim.Pause, Target: "1", At: secs(15), For: secs(1)})
+	s.Replicas, p.Horizon = 1, secs(35)
+	h, err := play(t, engine(t), sim.Direct, implementation(t, "reference"), s, p)
+	require.NoError(t, err)
+	for _, ev := range h.Events {
+		if ev.Kind == sim.EvFault && ev.Fault == 2 {
+			require.Equal(t, sim.OpMoot, ev.Op)
+			require.NotEmpty(t, ev.Reason)
+			return
+		}
+	}
+	t.Fatal("the second fault left no trace")
+}
+
+// A program that is no replica is told so, and nothing hangs.
+func TestBrokenPrograms(t *testing.T) {
+	t.Parallel()
+	e := engine(t)
+	for script, want := range map[string]string{
+		`exit 0`:                               "without a word",
+		`echo garbage >&3; sleep 60`:           "no JSON",
+		`echo '{"hello":7}' >&3; sleep 60`:     "did not begin with",
+		`echo '{"kind":"lead"}' >&3; sleep 60`: "did not begin with",
+		`echo '{"hello":1}' >&3; echo '{"kind":"fault"}' >&3; sleep 60`: "does not report",
+	} {
+		impl := implementation(t, "reference")
+		impl.Command = []string{"/bin/sh", "-c", script}
+		s, p := scenario()
+		s.Replicas = 1
+		_, err := play(t, e, sim.Direct, impl, s, p)
+		var broken *ProtocolError
+		require.ErrorAs(t, err, &broken, script)
+		require.Contains(t, broken.Error(), want, script)
+	}
+}
+
+// The address of the database, and so its password, is in no argument and in no event.
+func TestNoAddressInHistory(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	e := engine(t)
+	s, p := scenario()
+	p.Horizon = secs(12)
+	run := sim.Run{Scenario: s, Plan: p, Route: sim.Direct, Impl: implementation(t, "reference"), Seed: 1}
+	rec, err := sim.NewRecorder(&b, e.Header(run))
+	require.NoError(t, err)
+	require.NoError(t, e.Run(t.Context(), run, rec))
+	require.NotContains(t, b.String(), "postgres://")
+	require.NotContains(t, b.String(), "127.0.0.1")
+	require.NotContains(t, strings.Join(run.Impl.Command, " "), "postgres://")
+}

@@ -1,0 +1,68 @@
+package live
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/pg"
+)
+
+// samplingPause is the time between two looks at pg_locks: a hold shorter than it can be missed, so its absence proves nothing.
+const samplingPause = 4 * time.Millisecond
+
+// observe records who holds the role's key, as the server knows it, whenever that changed.
+func (w *world) observe(ctx context.Context, conn *pgx.Conn) {
+	last, lastSent := "nobody has looked yet", time.Duration(0)
+	for ctx.Err() == nil {
+		sent := w.since()
+		holders, err := pg.Holders(context.WithoutCancel(ctx), conn, w.database, w.run.Impl.Role.Key)
+		got := w.since()
+		if err != nil {
+			w.fail(err)
+			return
+		}
+		name := ""
+		if len(holders) > 0 {
+			name = cmp.Or(holders[0].AppName, "?")
+		}
+		if name != last {
+			w.rec.Add(sim.Event{
+				At: sim.Duration(got), AtLo: sim.Duration(lastSent), AtHi: sim.Duration(got), Source: sim.FromObserver,
+				Kind: sim.EvHeld, Key: w.run.Impl.Role.Key, Role: w.run.Impl.Role.Name, Session: name,
+			})
+			last = name
+		}
+		lastSent = sent
+		w.sleepUntil(ctx, got+samplingPause)
+	}
+}
+
+// watchStalls measures how much later than asked this process gets the processor: the best sign that replicas were kept waiting as well.
+func (w *world) watchStalls(ctx context.Context) {
+	const step = 5 * time.Millisecond
+	for {
+		want := w.since() + step
+		if !w.sleepUntil(ctx, want) {
+			return
+		}
+		w.rec.Stalled(sim.Duration(w.since() - want))
+	}
+}
+
+// sessions names the replica's sessions of a use that the server has now.
+func (w *world) sessions(ctx context.Context, r *replica, use string) ([]string, error) {
+	all, err := w.e.cfg.Server.Sessions(ctx, w.database)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, s := range all {
+		if id, inc, u, ok := sim.ParseSession(s.AppName); ok && id == r.id && inc == r.inc && u == use {
+			names = append(names, s.AppName)
+		}
+	}
+	return names, nil
+}
