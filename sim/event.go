@@ -135,7 +135,7 @@ type Event struct {
 	Answer  string   `json:"answer,omitempty"`
 	Outcome string   `json:"outcome,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
-	Trusted Duration `json:"trusted,omitempty"` // trusted_until
+	Trusted Duration `json:"trusted,omitempty"` // trusted_until; 0: the replica knows no limit
 
 	N      int   `json:"n,omitempty"`
 	Row    int64 `json:"row,omitempty"`

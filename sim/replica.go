@@ -21,6 +21,7 @@ type Env struct {
 	DSN         string // a postgres:// address, without application_name; it may hold a password: never print it
 	ExecMode    string // pgx's default_query_exec_mode on this route
 	Intervals   Intervals
+	Start       time.Time // the run's start on the replica's clock; Event.Trusted is an offset from it
 
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error) // nil: the operating system
 	Now  func() time.Time                                                  // the replica's clock, which faults may skew
