@@ -1,0 +1,82 @@
+package reports
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"strings"
+	"testing"
+
+	"github.com/jstemmer/go-junit-report/v2/junit"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+)
+
+func TestJUnit(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, JUnit(&b, sample(t).Result))
+	golden(t, "junit.xml", b.Bytes())
+}
+
+// What CI shows must agree with what simrun says: a suite is clean exactly when its entry passed.
+func TestJUnitAgreesWithTheStatus(t *testing.T) {
+	r := sample(t).Result
+	for _, status := range []string{sim.Passed, sim.FailedEntry, sim.InconclusiveEntry, sim.ErrorEntry} {
+		for _, expected := range [][]string{nil, {"a"}} {
+			for _, verdict := range []sim.Status{sim.StatusHeld, sim.StatusInconclusive, sim.StatusViolated} {
+				if status == sim.Passed && (expected == nil && verdict != sim.StatusHeld || expected != nil && verdict != sim.StatusViolated) {
+					continue // no such entry passes
+				}
+				r.Scenarios = append(r.Scenarios, sim.Entry{Name: "x", Status: status, Expected: expected, Verdicts: []sim.EntryVerdict{{Invariant: "a", Status: verdict}, {Invariant: "b", Status: sim.StatusHeld}}})
+			}
+		}
+	}
+	var b bytes.Buffer
+	require.NoError(t, JUnit(&b, r))
+	var got junit.Testsuites
+	require.NoError(t, xml.Unmarshal(b.Bytes(), &got))
+	require.Len(t, got.Suites, len(r.Scenarios))
+	for i, s := range got.Suites {
+		require.Equal(t, r.Scenarios[i].Status == sim.Passed, s.Failures+s.Errors == 0, "%+v\n%+v", r.Scenarios[i], s)
+		require.Zero(t, s.Skipped)
+	}
+}
+
+func TestJUnitOfHostileText(t *testing.T) {
+	evil := "]]><x>&\x00\x1b[31m\ufffe\n\"'"
+	r := &sim.Result{Scenarios: []sim.Entry{{
+		Name: evil, Route: sim.Route(evil), Impl: evil, Engine: evil, Status: sim.FailedEntry, Reason: evil,
+		Verdicts: []sim.EntryVerdict{
+			{Invariant: evil, Status: sim.StatusViolated, Violations: []sim.EntryViolation{{Text: evil, Cause: evil}}},
+			{Invariant: "b", Reason: evil},
+		},
+		Counterexamples: []sim.CounterSummary{{Invariant: evil, Schedule: []string{evil}, Replay: evil}},
+		Require:         map[string]sim.Count{evil: {AtLeast: 1}},
+	}}}
+	var b bytes.Buffer
+	require.NoError(t, JUnit(&b, r))
+	var got junit.Testsuites
+	require.NoError(t, xml.Unmarshal(b.Bytes(), &got), b.String())
+	require.Equal(t, 1, got.Failures)
+	require.NotContains(t, b.String(), "\x1b")
+}
+
+func TestReplayCommandIsSafeToPaste(t *testing.T) {
+	got := replayOf(sim.Entry{Name: "a;rm -rf ~", Impl: "exec:./it's", Engine: "live", Route: sim.Direct}, 7)
+	require.Equal(t, `simrun run 'a;rm -rf ~' --engine live --route direct --impl 'exec:./it'\''s' --seed 7`, got)
+}
+
+func TestJSONHasNoNulls(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, JSON(&b, &sim.Result{Schema: 1, Scenarios: []sim.Entry{{
+		Name: "x", Verdicts: []sim.EntryVerdict{{Invariant: "a", Violations: []sim.EntryViolation{{Text: "t"}}}}, Counterexamples: []sim.CounterSummary{{}},
+	}}}))
+	require.NotContains(t, b.String(), "null")
+	var back sim.Result
+	require.NoError(t, json.Unmarshal(b.Bytes(), &back))
+	require.Equal(t, "x", back.Scenarios[0].Name)
+	b.Reset()
+	require.NoError(t, JSON(&b, &sim.Result{}))
+	require.True(t, strings.Contains(b.String(), `"scenarios": []`))
+}
