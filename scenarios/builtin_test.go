@@ -71,7 +71,9 @@ func TestResolve(t *testing.T) {
 	s, ok := ByName("pause-leader-terminated")
 	require.True(t, ok)
 	r := Resolve(s)
-	require.Equal(t, sim.DefaultIntervals, r.Intervals)
+	intervals := sim.DefaultIntervals
+	intervals.Tick = sim.Duration(2e9)
+	require.Equal(t, intervals, r.Intervals)
 	require.Equal(t, []string{"reference"}, r.Impls)
 	require.Equal(t, "reference", r.Impl)
 	require.Equal(t, sim.Range{To: sim.DefaultIntervals.Retry}, r.Phase)
