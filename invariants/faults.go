@@ -174,7 +174,7 @@ type bound struct {
 // lossBound is how long a leadership may go on believing after its lock is gone, if it was lost by the instant given.
 func (w *world) lossBound(l *leadership, by sim.Duration) bound {
 	if o := w.h.Header.Scenario.BeliefOverlap; o != nil {
-		return bound{w.scaled(*o), "set by the scenario"}
+		return bound{*o, "set by the scenario"} // an engine scales it, as it does the intervals
 	}
 	fs := w.inPlay(l.replica, l.from(), by)
 	delayed := slices.ContainsFunc(fs, func(f *fault) bool { return f.nature.delays })

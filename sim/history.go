@@ -25,9 +25,9 @@ type Header struct {
 	Impl      string            `json:"impl"`
 	Terms     bool              `json:"terms"` // the implementation bumps and fences terms
 	Seed      uint64            `json:"seed"`
-	Schedule  int               `json:"schedule"` // index of the plan under the seed
+	Schedule  int               `json:"schedule"`            // index of the plan under the seed
 	Intervals Intervals         `json:"intervals"`           // as the replicas had them, multiplied by the time scale already
-	TimeScale float64           `json:"time_scale"`          // 1 in the virtual engine; the times in Scenario and Plan are nominal
+	TimeScale float64           `json:"time_scale"`          // 1 in the virtual engine; the times in Scenario and Plan are nominal, but BeliefOverlap
 	Allowance Duration          `json:"allowance,omitempty"` // live: what C of failover and the delivery of a message may take
 	Versions  map[string]string `json:"versions,omitempty"`
 }
