@@ -119,9 +119,10 @@ func (w *world) shareBackend(first, second *leadership) bool {
 	if first.key != second.key || len(w.holds[first.key]) == 0 {
 		return false
 	}
-	from, to := first.lead.At, second.lead.At
 	for _, h := range w.holds[first.key] {
-		if h.session == nobody && h.since.At <= to && (h.until == nil || h.until.At > from) {
+		// A sample that missed the lock between the two is no proof that it was free.
+		free := spans{h.surely(w)}.within(first.lead.Latest(), second.lead.Earliest())
+		if h.session == nobody && (free.total() > 0 || h.until == nil) {
 			return false
 		}
 	}
@@ -142,21 +143,23 @@ func (w *world) onOneBackend(first, second *leadership) sim.Violation {
 
 func (w *world) unbacked(l *leadership, bare spans, b bound) sim.Violation {
 	at := bare[0].from
-	holder, _ := w.holderAt(l.key, at)
-	whom := "nobody held"
 	v := sim.Violation{At: at, Replicas: replicas(l.replica), Events: seqs(l.lead, l.over), Cause: w.causeOfUnbacked(l)}
+	whom := "its own session did not hold"
 	for _, h := range w.holds[l.key] {
-		if s := h.surely(w); s.from <= at && at <= s.to && !l.ownSession(h.session) {
-			holder = h.session
-			v.Events = append(v.Events, h.since.Seq)
+		if (spans{h.surely(w)}).and(bare).total() == 0 {
+			continue
 		}
-	}
-	if holder != nobody {
-		whom = "another session held"
-		if r, i, _, ok := sim.ParseSession(holder); ok && (who{r, i}) != l.who {
+		switch r, i, _, ok := sim.ParseSession(h.session); {
+		case h.session == nobody:
+			whom = "nobody held"
+		case ok && l.who != who{r, i}:
 			whom = fmt.Sprintf("a session of %s held", who{r, i})
 			v.Replicas = replicas(l.replica, r)
+		default:
+			whom = "another session held"
 		}
+		v.Events = append(v.Events, h.since.Seq)
+		break
 	}
 	within := ""
 	if b.d > 0 {
