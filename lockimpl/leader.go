@@ -189,7 +189,7 @@ func (w *leading) beat(start time.Time) (reason string) {
 	if reason != "" {
 		return lost(reason, err)
 	}
-	if reason := w.repeat(start, deadline); reason != "" {
+	if reason := w.repeat(start); reason != "" {
 		if reason == ReasonNotHeard || reason == ReasonOneBackend {
 			return lost(reason, nil)
 		}
@@ -202,11 +202,11 @@ func (w *leading) beat(start time.Time) (reason string) {
 
 // repeat has the session notified by another connection, and waits, silent, until the notification arrives. Sent and
 // not received: the path is no session any more. Not sent, or only in the last moment: that says nothing.
-func (w *leading) repeat(start time.Time, deadline time.Duration) (reason string) {
-	if !w.c.Steps.Echo || w.s.Channel == "" || deadline == 0 {
+func (w *leading) repeat(start time.Time) (reason string) {
+	if !w.c.Steps.Echo || w.s.Channel == "" {
 		return ""
 	}
-	until := start.Add(deadline)
+	until := start.Add(w.c.BeatDeadline)
 	left := until.Sub(w.c.Now())
 	if left <= 0 {
 		return ""
@@ -235,7 +235,7 @@ func (w *leading) repeat(start time.Time, deadline time.Duration) (reason string
 			sent = now
 		}
 		if !now.Before(until) {
-			if !sent.IsZero() && until.Sub(sent) >= deadline/2 {
+			if !sent.IsZero() && until.Sub(sent) >= w.c.BeatDeadline/2 {
 				return ReasonNotHeard
 			}
 			return ""

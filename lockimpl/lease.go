@@ -185,10 +185,9 @@ func (l *Lease) probe(ctx context.Context, s *session.Session) (string, error) {
 // connect opens a session within the deadline of a statement.
 func (l *Lease) connect(ctx context.Context, use Use) (*session.Session, error) {
 	c := l.cfg
-	d := c.Steps.Deadline(c.BeatDeadline)
 	connect, cancel := context.WithTimeout(ctx, c.BeatDeadline)
 	defer cancel()
-	s, err := session.Open(connect, func(ctx context.Context) (*pgx.Conn, error) { return c.Connect(ctx, use) }, d)
+	s, err := session.Open(connect, func(ctx context.Context) (*pgx.Conn, error) { return c.Connect(ctx, use) }, c.BeatDeadline)
 	if err != nil {
 		return nil, fmt.Errorf("%s connection: %w", use, err)
 	}

@@ -104,7 +104,7 @@ func (t *Term) commit(ctx context.Context, tx pgx.Tx) error {
 
 // refused names the refusal, and tells the lease when it was the guard's.
 func (t *Term) refused(what string, err error) error {
-	if SQLState(err) == TermOverCode {
+	if SQLState(err) == TermOverCode || errors.Is(err, ErrTermOver) {
 		t.over()
 		return fmt.Errorf("%s: term %d: %w", what, t.id.Term, ErrTermOver)
 	}

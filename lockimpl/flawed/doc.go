@@ -46,4 +46,9 @@ func All() []Flaw {
 	return all
 }
 
-var flaws = []Flaw{naivePooled, runbookProbe, noHeartbeat, noFence}
+var flaws = []Flaw{
+	naivePooled, runbookProbe, noHeartbeat, noFence,
+	unpinned, noGuard, selectOneHeartbeat, pidProbe, workOutlivesLock, errorIsLeader, lockLeak, idleLeader, cancelOnInfra,
+	recycledLease, slowRetry, noDeadline, keepsSocket, keyMismatch,
+	checkThenAct, forKeyShare, shareFirst,
+}
