@@ -18,10 +18,11 @@ const keepAlive = -1
 // is when it arrives that the other socket is closed, in the same way, and the conn is over. Toxiproxy does the same,
 // but for the way: it makes a FIN of a reset.
 type conn struct {
-	link   *Link
-	client *net.TCPConn
-	pipes  [2]*pipe
-	deaf   bool // guarded by link.mu: the server's packets are not heard
+	link    *Link
+	client  *net.TCPConn
+	pipes   [2]*pipe
+	session *session
+	deaf    bool // guarded by link.mu: the server's packets are not heard
 
 	ctx     context.Context // ends when the conn is over
 	cancel  context.CancelFunc
@@ -44,6 +45,7 @@ func (l *Link) accept(client *net.TCPConn) {
 	l.lastConn++
 	c := &conn{link: l, client: client, dialled: make(chan struct{}), over: make(chan struct{}), done: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.session = newSession(c)
 	c.pipes[up] = newPipe(c, up)
 	c.pipes[down] = newPipe(c, down)
 	l.conns[c] = struct{}{}
@@ -128,6 +130,7 @@ func (c *conn) tearDown() {
 	for _, p := range c.pipes {
 		p.finished.Wait()
 	}
+	c.session.ended()
 	closeSocket(c.client, c.endings[down])
 	if c.server != nil {
 		closeSocket(c.server, c.endings[up])

@@ -37,13 +37,16 @@ type pipe struct {
 	sinkGone chan struct{} // closed when the sink's socket takes no more
 
 	// The gate's own.
-	deaf  bool
-	queue []item
-	size  int64     // bytes in queue
-	ended bool      // the end of the stream is in queue
-	lossy bool      // bytes were dropped
-	mute  bool      // the sink is gone: bytes are thrown away
-	free  time.Time // when the rate allows the next byte
+	deaf     bool
+	queue    []item
+	size     int64      // bytes in queue
+	taken    int64      // bytes that have come in so far; taken-size is where the head of the queue stands in the stream
+	whole    int64      // from here on bytes belong to a request that is not whole yet
+	barriers []*barrier // what is in the way of bytes, in order
+	ended    bool       // the end of the stream is in queue
+	lossy    bool       // bytes were dropped
+	mute     bool       // the sink is gone: bytes are thrown away
+	free     time.Time  // when the rate allows the next byte
 }
 
 // An item is something that waits in a pipe for its turn.
@@ -116,34 +119,35 @@ func (p *pipe) run(s *toxics.ToxicStub) {
 	alarm := time.NewTimer(time.Hour)
 	defer alarm.Stop()
 	for {
-		piece, wait, end := p.next(set)
-		if end {
+		todo := p.next(set)
+		if todo.end {
 			return
 		}
 		in, out, sinkGone := s.Input, s.Output, p.sinkGone
-		if p.ended || (p.size >= set.limit && !p.mute && p.mode(set) != Drop) {
+		if p.full(set, todo) {
 			in = nil
 		}
 		if p.mute {
 			sinkGone = nil
 		}
 		var head *stream.StreamChunk
-		if piece == nil {
+		if todo.piece == nil {
 			out = nil
 		} else {
-			head = &stream.StreamChunk{Data: piece}
+			head = &stream.StreamChunk{Data: todo.piece}
 		}
 		var ring <-chan time.Time
-		if wait > 0 {
-			alarm.Reset(wait)
+		if todo.wait > 0 {
+			alarm.Reset(todo.wait)
 			ring = alarm.C
 		}
 		select {
 		case chunk := <-in:
 			p.take(chunk)
 		case out <- head:
-			p.sent(len(piece), set)
+			p.sent(len(todo.piece), set)
 		case <-ring:
+		case <-todo.opened:
 		case <-set.changed:
 			set = p.conn.link.obey(p)
 		case <-sinkGone:
@@ -154,10 +158,18 @@ func (p *pipe) run(s *toxics.ToxicStub) {
 	}
 }
 
+// full reports whether the gate may take nothing at the moment.
+func (p *pipe) full(set *settings, todo step) bool {
+	return p.ended || (p.size >= set.limit && !todo.hungry)
+}
+
 // leave ends the stream towards the writer and waits for the reader.
 func (p *pipe) leave(s *toxics.ToxicStub) {
 	p.conn.link.left(p)
 	p.clear()
+	for _, b := range p.barriers {
+		b.miss()
+	}
 	if p.ended { // else somebody ended the conn
 		p.mu.Lock()
 		p.endSent = true
@@ -193,46 +205,97 @@ func (p *pipe) take(chunk *stream.StreamChunk) {
 	if chunk == nil {
 		p.ended = true
 		p.queue = append(p.queue, item{at: time.Now()})
+		p.whole = p.taken // what is not whole yet will never be
+		if p.dir == down {
+			p.conn.session.ended()
+		}
 		return
 	}
 	p.queue = append(p.queue, item{data: chunk.Data, at: chunk.Timestamp})
-	p.size += int64(len(chunk.Data))
-	p.traffic.held.Add(int64(len(chunk.Data)))
+	n := int64(len(chunk.Data))
+	p.size += n
+	p.taken += n
+	p.traffic.held.Add(n)
+	var barriers []*barrier
+	if p.dir == up {
+		barriers, p.whole = p.conn.session.sent(chunk.Data)
+	} else {
+		barriers, p.whole = p.conn.session.received(chunk.Data), p.taken
+	}
+	for _, b := range barriers {
+		b.at = max(b.at, p.taken-p.size) // of a request too large to be kept together the front has gone
+		p.barriers = append(p.barriers, b)
+	}
 }
 
-// next is what the gate may do: pass a piece on, end, or nothing before something happens or wait (if not 0) is over.
-func (p *pipe) next(set *settings) (piece []byte, wait time.Duration, end bool) {
+// A step is what a gate may do next.
+type step struct {
+	piece  []byte          // pass this on
+	end    bool            // leave: the stream has ended
+	wait   time.Duration   // nothing before this has passed; 0: before something happens
+	opened <-chan struct{} // a trap has to be let go first
+	hungry bool            // nothing can be passed on before more has come in, whatever the limit
+}
+
+// next is what the gate may do under the settings.
+func (p *pipe) next(set *settings) step {
 	way, mode := set.way[p.dir], p.mode(set)
 	if mode == Drop || p.mute {
 		p.drop()
 	}
 	if p.mute && p.ended {
-		return nil, 0, true
+		return step{end: true}
 	}
+	room, blocked := p.room(set)
 	if mode != Pass {
-		return nil, 0, false
+		return blocked
 	}
 	if p.lossy {
 		p.conn.end(FIN, FIN)
-		return nil, 0, true
+		return step{end: true}
 	}
-	if len(p.queue) == 0 {
-		return nil, 0, false
+	if room == 0 || len(p.queue) == 0 {
+		return blocked
 	}
 	head, now := p.queue[0], time.Now()
 	if wait := head.at.Add(way.delay).Sub(now); way.delay > 0 && wait > 0 {
-		return nil, wait, false
+		return step{wait: wait}
 	}
 	if head.data == nil {
-		return nil, 0, true
+		return step{end: true}
 	}
-	if way.rate == 0 {
-		return head.data, 0, false
+	if way.rate > 0 {
+		if wait := p.free.Sub(now); wait > 0 {
+			return step{wait: wait}
+		}
+		room = min(room, max(1, way.rate/50))
 	}
-	if wait := p.free.Sub(now); wait > 0 {
-		return nil, wait, false
+	return step{piece: head.data[:min(int64(len(head.data)), room)]}
+}
+
+// room is how many bytes may be passed on before a barrier, or a request that is not whole, is in the way. Where that
+// is none, blocked says what to wait for. The end of the stream needs room too.
+func (p *pipe) room(set *settings) (room int64, blocked step) {
+	here := p.taken - p.size
+	for len(p.barriers) > 0 {
+		b := p.barriers[0]
+		if here < b.at {
+			return b.at - here, step{}
+		}
+		if here > b.at { // it was dropped
+			b.miss()
+		}
+		opened := b.reached()
+		if opened != nil {
+			return 0, step{opened: opened, hungry: !b.ready}
+		}
+		p.barriers = p.barriers[1:]
 	}
-	return head.data[:min(int64(len(head.data)), max(1, way.rate/50))], 0, false
+	if open := p.taken - p.whole; set.armed && open > 0 && open < set.limit { // larger ones go through in pieces
+		room := max(0, p.whole-here)
+		return room, step{hungry: room == 0}
+	}
+	return p.size + 1, step{}
 }
 
 // sent takes what has just been passed on out of the queue.

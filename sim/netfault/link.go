@@ -30,6 +30,7 @@ type Link struct {
 	refused  bool
 	closed   bool
 
+	traps   traps
 	traffic [2]traffic
 }
 
@@ -133,6 +134,19 @@ func (l *Link) Open() int {
 	return len(l.conns)
 }
 
+// Unreadable is the number of open connections whose statements no trap can see: they are encrypted, not Postgres, or
+// cancel requests.
+func (l *Link) Unreadable() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		if c.session.isOpaque() {
+			n++
+		}
+	}
+	return n
+}
+
 // Held is the number of bytes that wait in the link for whatever reason: held, delayed, slowed, trapped or not taken by
 // their receiver.
 func (l *Link) Held() (upward, downward int64) {
@@ -162,6 +176,9 @@ func (l *Link) Close() error {
 	l.mu.Unlock()
 
 	err := l.port.close()
+	for _, t := range l.traps.all() {
+		t.miss()
+	}
 	l.Cut(FIN)
 	l.served.Wait()
 	if err != nil {
