@@ -136,6 +136,14 @@ const (
 	RollingDeploy        FaultKind = "rolling-deploy"
 )
 
+// How strong the faults are that only say how long they last. Nominal times, like those of a scenario.
+const (
+	LatencyAdds = Duration(500e6) // latency: to each way of the link
+	SlowAdds    = Duration(2e9)   // slow: to each answer
+	SkewBy      = Duration(10e9)  // clock-skew: the replica's clock is so far ahead
+	JumpBy      = Duration(60e9)  // clock-jump: it is put forward by this
+)
+
 // A FaultInfo describes a fault kind to people and to the validator.
 type FaultInfo struct {
 	Kind    FaultKind `json:"kind"`

@@ -1,0 +1,140 @@
+package virtual
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+)
+
+// What the engine asks the server about sessions.
+
+func beUint32(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
+
+// waits asks who waits for a lock, and for whom.
+func (e *Engine) waits(route sim.Route) (waits, error) {
+	if route.Pooled() {
+		return e.pooledWaits()
+	}
+	rows, err := e.ask("waits")
+	if err != nil {
+		return nil, err
+	}
+	return waitsOf(rows), nil
+}
+
+func waitsOf(rows [][]string) waits {
+	ws := waits{}
+	for _, r := range rows {
+		m := waiter{name: r[2], by: pids(r[1])}
+		if m.pid, _ = strconv.Atoi(r[0]); len(m.by) == 0 {
+			continue
+		}
+		ws[r[0]] = m
+		if m.name != "" {
+			ws[m.name] = m
+		}
+	}
+	return ws
+}
+
+// pids reads an array such as {12,34}.
+func pids(text string) (out []int) {
+	for _, f := range strings.FieldsFunc(text, func(r rune) bool { return r < '0' || r > '9' }) {
+		if n, err := strconv.Atoi(f); err == nil && n > 0 {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// waiterKey is under what a session is found in waits.
+func (e *Engine) waiterKey(route sim.Route, g *gate) string {
+	if route.Pooled() {
+		return g.name
+	}
+	return itoa(g.link.hello.pid)
+}
+
+func (e *Engine) ghostKey(route sim.Route, gh ghost) string {
+	if route.Pooled() {
+		return gh.name
+	}
+	return itoa(gh.pid)
+}
+
+// pidOf is the server process of g's session; behind a pooler, of the statement that waits.
+func (e *Engine) pidOf(route sim.Route, g *gate) int {
+	switch {
+	case g.link == nil:
+		return 0
+	case route.Pooled():
+		return e.pooledPID(g)
+	}
+	return g.link.hello.pid
+}
+
+// exists reports whether a session is still there.
+func (e *Engine) exists(route sim.Route, name string, pid int) (bool, error) {
+	switch {
+	case route.Pooled():
+		return e.pooledExists(name)
+	case e.server.Owned():
+		return syscall.Kill(pid, 0) != syscall.ESRCH, nil
+	}
+	rows, err := e.ask("sessions")
+	if err != nil {
+		return false, err
+	}
+	for _, r := range rows {
+		if r[0] == itoa(pid) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// awaitEnd waits until a session has gone, and with it all that it held.
+func (e *Engine) awaitEnd(route sim.Route, name string, pid int) error {
+	for began := now(); ; nap(100 * time.Microsecond) {
+		there, err := e.exists(route, name, pid)
+		if err != nil || !there {
+			return err
+		}
+		if now()-began > patience {
+			return fmt.Errorf("the server does not end the session %s, whose connection is closed", name)
+		}
+	}
+}
+
+// signal sends a signal to a server process of our own.
+func (e *Engine) signal(pid int, sig syscall.Signal) bool {
+	return e.server.Owned() && pid > 0 && syscall.Kill(pid, sig) == nil
+}
+
+// cancelRequest sends a cancel request with the true secret. The server closes the connection after it has sent the
+// signal.
+func (e *Engine) cancelRequest(route sim.Route, h hello) error {
+	l, err := dialLink(e.address(route))
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	b := binary.BigEndian.AppendUint32(nil, 16)
+	b = binary.BigEndian.AppendUint32(b, codeCancel)
+	b = binary.BigEndian.AppendUint32(b, uint32(h.pid))
+	b = binary.BigEndian.AppendUint32(b, h.secret)
+	if err := l.send(b); err != nil {
+		return err
+	}
+	for began := now(); now()-began < patience; {
+		if p, _ := l.recv(1, 10*time.Millisecond); p == gone {
+			return nil
+		}
+	}
+	return nil
+}

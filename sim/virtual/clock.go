@@ -1,0 +1,77 @@
+package virtual
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+)
+
+// setClock makes the database's clock show the present instant, and tells g's transaction, if one has been open for a
+// while, when it began: now() is the beginning of the transaction.
+func (w *world) setClock(g *gate) {
+	if t := time.Now().UnixMicro(); t != w.clockAt {
+		if err := w.eng.tellTime(t); err != nil {
+			w.fail(err)
+			return
+		}
+		w.clockAt = t
+	}
+	if g.tx != 'T' || g.txTold || g.txBegan.Equal(time.Now()) || g.flight != nil {
+		return
+	}
+	g.txTold = true
+	if _, err := g.link.query("SET LOCAL simclock.began = " + strconv.FormatInt(g.txBegan.UnixMicro(), 10)); err != nil {
+		w.fail(fmt.Errorf("tell the transaction of %s when it began: %w", g.name, err))
+	}
+}
+
+// A holder is who holds the role's key on the server.
+type holder struct {
+	pid  int
+	name string
+}
+
+// observe records who holds the role's key, if that may have changed and has.
+func (w *world) observe() {
+	if !w.moved || w.err != nil {
+		return
+	}
+	w.moved = false
+	key := w.run.Impl.Role.Key
+	rows, err := w.eng.ask("holder", strconv.FormatInt(key, 10))
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	var h holder
+	if len(rows) > 0 {
+		h.pid, _ = strconv.Atoi(rows[0][0])
+		h.name = w.nameOfHolder(h.pid, rows[0][1])
+	}
+	if h.pid == w.held.pid && h.pid != 0 {
+		return // behind a pooler the server session's name changes with its users; who took the lock does not
+	}
+	if h == w.held {
+		return
+	}
+	w.held = h
+	w.record(sim.Event{Kind: sim.EvHeld, Source: sim.FromObserver, Role: w.run.Impl.Role.Name, Key: key, Session: h.name})
+}
+
+// nameOfHolder is the session that took the lock, "?" when it is none of ours.
+func (w *world) nameOfHolder(pid int, app string) string {
+	if n := w.nameOf(pid); n != "" {
+		return n
+	}
+	if strings.HasPrefix(app, "r") && strings.Count(app, "/") == 3 {
+		return app
+	}
+	return "?"
+}
+
+// now is the replica's clock. In the bubble times have no monotonic part, so a clock that is put forward also stretches
+// what is measured with it; code that must not be fooled by that measures with time.Now.
+func (r *replica) now() time.Time { return time.Now().Add(time.Duration(r.skew.Load())) }

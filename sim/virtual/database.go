@@ -1,0 +1,332 @@
+package virtual
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/pg"
+)
+
+// A database is an implementation's database: created once, wiped between runs.
+type database struct {
+	eng       *Engine
+	name      string
+	impl      sim.Implementation
+	owner     *pgx.Conn // for migrations, loading and the ledger
+	superuser string
+	print     string // fingerprint of its catalog
+	tables    []string
+	seeded    bool // migrations put rows in, so wiping means making it anew
+	used      bool // there was a run in it
+}
+
+//go:embed clock.sql
+var clockSQL string
+
+// prepare gives the run a database as the migrations leave it, with the workload in it.
+func (e *Engine) prepare(ctx context.Context, run sim.Run, starts time.Time) error {
+	key := run.Impl.Migrations
+	d := e.dbs[key]
+	if d == nil {
+		d = &database{eng: e, impl: run.Impl}
+		if err := d.create(ctx); err != nil {
+			return err
+		}
+		e.dbs[key] = d
+	}
+	if e.db != d {
+		e.leave()
+		if err := e.enter(ctx, d); err != nil {
+			return err
+		}
+	}
+	e.reuse()
+	if err := e.enterRoute(ctx, run); err != nil {
+		return err
+	}
+	if err := d.wipe(ctx); err != nil {
+		return fmt.Errorf("reset the database: %w", err)
+	}
+	if err := e.tellTime(starts.UnixMicro()); err != nil {
+		return err
+	}
+	err := d.load(ctx, run)
+	d.used = true
+	return err
+}
+
+// leave gives up the connections to the present database.
+func (e *Engine) leave() {
+	e.closeWarm()
+	if e.ctl != nil {
+		e.ctl.close()
+		e.ctl = nil
+	}
+	if e.db != nil && e.db.owner != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = e.db.owner.Close(ctx) // it is given up whatever the server says
+		e.db.owner = nil
+	}
+	e.db = nil
+}
+
+// enter opens them.
+func (e *Engine) enter(ctx context.Context, d *database) (err error) {
+	if d.owner == nil {
+		if d.owner, err = e.server.Connect(ctx, d.name, "simrun ledger"); err != nil {
+			return &sim.EnvironmentError{Problem: "the database cannot be reached", Err: err}
+		}
+	}
+	e.db = d
+	return e.control()
+}
+
+// control opens the control connection.
+func (e *Engine) control() error {
+	s := startup{head: []byte{0, 3, 0, 0}, params: []string{"user", e.db.superuser, "database", e.db.name}}
+	l, err := openLink(e.direct(), s, "simrun control")
+	if err == nil && l.hello.failed != "" {
+		err = &serverError{l.hello.failed, "the server refused the control connection"}
+	}
+	if err != nil {
+		return &sim.EnvironmentError{Problem: "the control connection to the database cannot be opened", Err: err}
+	}
+	for name, sql := range controlStatements {
+		if _, err := l.query("PREPARE " + name + " AS " + sql); err != nil {
+			l.close()
+			return fmt.Errorf("prepare the control statement %s: %w", name, err)
+		}
+	}
+	e.ctl = l
+	return nil
+}
+
+func (d *database) create(ctx context.Context) (err error) {
+	s := d.eng.server
+	d.name = s.NewDatabaseName()
+	if err := s.CreateDatabase(ctx, d.name, ""); err != nil {
+		return fmt.Errorf("create the run's database: %w", err)
+	}
+	d.used, d.seeded = false, false
+	if err := d.setUp(ctx); err != nil {
+		return err
+	}
+	if d.owner, err = s.Connect(ctx, d.name, "simrun ledger"); err != nil {
+		return fmt.Errorf("connect to the run's database: %w", err)
+	}
+	if _, err := d.owner.PgConn().Exec(ctx, d.impl.Migrations).ReadAll(); err != nil {
+		return fmt.Errorf("run the migrations of %s: %w", d.impl.Name, err)
+	}
+	if err := pg.InstallLedger(ctx, d.owner); err != nil {
+		return fmt.Errorf("prepare the run's database: %w", err)
+	}
+	return d.examine(ctx)
+}
+
+// setUp installs the virtual clock, on a connection of its own: settings of a database are for later sessions.
+func (d *database) setUp(ctx context.Context) error {
+	conn, err := d.eng.server.Connect(ctx, d.name, "simrun set-up")
+	if err != nil {
+		return fmt.Errorf("connect to the run's database: %w", err)
+	}
+	defer conn.Close(ctx)
+	d.superuser = conn.Config().User
+	id := pgx.Identifier{d.name}.Sanitize()
+	sql := clockSQL + ";\nALTER DATABASE " + id + " SET search_path = public, simclock, pg_catalog;\n"
+	if d.eng.server.Owned() {
+		sql = "SET ROLE NONE;\n" + sql + fmt.Sprintf("ALTER DATABASE %s SET deadlock_timeout = '%dms';\n", id, deadlockTimeout.Milliseconds())
+	}
+	if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
+		return fmt.Errorf("install the virtual clock: %w", err)
+	}
+	return nil
+}
+
+const userTables = `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'simclock') ORDER BY 1`
+
+// fingerprint changes when something is created, altered or dropped.
+const fingerprint = `SELECT concat_ws('/',
+	(SELECT concat(count(*), ' ', max(oid), ' ', sum(relnatts), ' ', sum(relhastriggers::int)) FROM pg_class WHERE oid >= 16384 AND relpersistence <> 't' AND relkind <> 't'),
+	(SELECT concat(count(*), ' ', max(oid), ' ', max(xmin::text::bigint)) FROM pg_proc WHERE oid >= 16384),
+	(SELECT concat(count(*), ' ', max(oid)) FROM pg_constraint), (SELECT concat(count(*), ' ', max(oid)) FROM pg_trigger),
+	(SELECT concat(count(*), ' ', max(oid)) FROM pg_namespace), (SELECT count(*) FROM pg_extension))`
+
+// examine learns what the database looks like before a run.
+func (d *database) examine(ctx context.Context) error {
+	if err := d.owner.QueryRow(ctx, fingerprint).Scan(&d.print); err != nil {
+		return fmt.Errorf("examine the run's database: %w", err)
+	}
+	rows, err := d.owner.Query(ctx, userTables)
+	if err == nil {
+		d.tables, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return fmt.Errorf("list the tables of the run's database: %w", err)
+	}
+	for _, t := range d.tables {
+		var some bool
+		if err := d.owner.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+t+")").Scan(&some); err != nil {
+			return fmt.Errorf("look into table %s: %w", t, err)
+		}
+		d.seeded = d.seeded || some
+	}
+	return nil
+}
+
+// wipe makes the database what the migrations left. A run that changed the catalog, or migrations that put rows in,
+// cost a new database; otherwise tables with something in them are truncated.
+func (d *database) wipe(ctx context.Context) error {
+	if d.owner.IsClosed() {
+		conn, err := d.eng.server.Connect(ctx, d.name, "simrun ledger")
+		if err != nil {
+			return fmt.Errorf("connect to the run's database: %w", err)
+		}
+		d.owner = conn
+	}
+	var print string
+	if err := d.owner.QueryRow(ctx, fingerprint).Scan(&print); err != nil {
+		return fmt.Errorf("examine the run's database: %w", err)
+	}
+	filled, err := d.filled(ctx)
+	if err != nil {
+		return err
+	}
+	if print != d.print || d.seeded && d.used {
+		return d.renew(ctx)
+	}
+	if len(filled) == 0 {
+		return nil
+	}
+	if _, err := d.owner.Exec(ctx, "TRUNCATE "+strings.Join(filled, ", ")+" RESTART IDENTITY CASCADE"); err != nil {
+		return fmt.Errorf("truncate the tables: %w", err)
+	}
+	return d.resetSequences(ctx)
+}
+
+// filled are the tables that have pages.
+func (d *database) filled(ctx context.Context) ([]string, error) {
+	if len(d.tables) == 0 {
+		return nil, nil
+	}
+	rows, err := d.owner.Query(ctx, "SELECT t FROM unnest($1::text[]) t WHERE pg_relation_size(t::regclass) > 0 ORDER BY t", d.tables)
+	if err != nil {
+		return nil, fmt.Errorf("look for used tables: %w", err)
+	}
+	filled, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for used tables: %w", err)
+	}
+	return filled, nil
+}
+
+// resetSequences starts those again that belong to no column.
+func (d *database) resetSequences(ctx context.Context) error {
+	_, err := d.owner.Exec(ctx, `SELECT setval(c.oid, s.seqstart, false) FROM pg_class c JOIN pg_sequence s ON s.seqrelid = c.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname <> 'simclock' AND CASE WHEN c.relkind = 'S' THEN pg_sequence_last_value(c.oid) IS NOT NULL END`)
+	if err != nil {
+		return fmt.Errorf("start the sequences again: %w", err)
+	}
+	return nil
+}
+
+// renew replaces the database by a new one.
+func (d *database) renew(ctx context.Context) error {
+	e := d.eng
+	e.leave()
+	e.closePools()
+	if err := e.server.DropDatabase(ctx, d.name); err != nil {
+		return fmt.Errorf("drop the run's database: %w", err)
+	}
+	if err := d.create(ctx); err != nil {
+		return err
+	}
+	return e.enter(ctx, d)
+}
+
+func (d *database) drop(ctx context.Context) error {
+	if d.name == "" {
+		return nil
+	}
+	return d.eng.server.DropDatabase(ctx, d.name)
+}
+
+// load adds the workload.
+func (d *database) load(ctx context.Context, run sim.Run) error {
+	n, every := run.Scenario.Workload.Rows, run.Scenario.Workload.Every
+	if n == 0 || run.Impl.Load == "" {
+		return nil
+	}
+	b := &pgx.Batch{}
+	for i := 1; i <= n; i++ {
+		b.Queue(run.Impl.Load, int64(i), float64(i)*every.Seconds())
+	}
+	if err := d.owner.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("load the workload of %s: %w", run.Impl.Name, err)
+	}
+	return nil
+}
+
+// ledger reads what was committed.
+func (e *Engine) ledger(ctx context.Context, starts time.Time) ([]sim.Event, error) {
+	d := e.db
+	if d.owner == nil || d.owner.IsClosed() {
+		conn, err := e.server.Connect(ctx, d.name, "simrun ledger")
+		if err != nil {
+			return nil, fmt.Errorf("read the ledger: %w", err)
+		}
+		d.owner = conn
+	}
+	events, err := pg.ReadLedger(ctx, d.owner, starts)
+	if err != nil {
+		return nil, err
+	}
+	return events, nil
+}
+
+// The engine's own statements on the control connection.
+var controlStatements = map[string]string{
+	"tell_time": `SELECT setval('simclock.clock', $1)`,
+	"waits":     `SELECT l.pid, pg_blocking_pids(l.pid)::text, '' FROM pg_locks l WHERE NOT l.granted`,
+	"sessions": `SELECT a.pid, CASE WHEN EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND NOT l.granted) THEN pg_blocking_pids(a.pid)::text ELSE '{}' END, a.application_name, a.state
+		FROM pg_stat_get_activity(NULL) a WHERE a.datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()`,
+	"holder": `SELECT l.pid, (SELECT a.application_name FROM pg_stat_get_activity(l.pid) a) FROM pg_locks l
+		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid
+		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY l.pid LIMIT 1`,
+	"terminate": `SELECT pg_terminate_backend($1::int)`,
+	"cancel":    `SELECT pg_cancel_backend($1::int)`,
+}
+
+// ask runs one of them. A connection that has gone with its server is opened again, once.
+func (e *Engine) ask(name string, args ...string) ([][]string, error) {
+	for try := 0; ; try++ {
+		b, err := e.ctl.roundTrip(bindExecute(name, args), 1)
+		if err == nil {
+			return rowsOf(b)
+		}
+		if try > 0 || !errors.Is(err, errServerGone) && e.ctl.fd >= 0 {
+			return nil, fmt.Errorf("control statement %s: %w", name, err)
+		}
+		e.ctl.close()
+		if err := e.control(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tellTime sets the database's clock, in microseconds since 1970.
+func (e *Engine) tellTime(micros int64) error {
+	if _, err := e.ask("tell_time", strconv.FormatInt(micros, 10)); err != nil {
+		return fmt.Errorf("set the database's clock: %w", err)
+	}
+	return nil
+}

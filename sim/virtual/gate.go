@@ -1,0 +1,276 @@
+package virtual
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+)
+
+// A gate is the replica's end of a connection, inside the bubble. Write never blocks: it posts whole requests to the
+// stepper. Read waits on a sync.Cond, which synctest counts as durably blocked. Deadlines are timers of the bubble.
+type gate struct {
+	w   *world
+	rep *replica
+
+	mu     sync.Mutex // never held while blocked
+	cond   sync.Cond
+	wbuf   []byte
+	rbuf   []byte
+	rerr   error // what Read says when rbuf is empty and the connection is over
+	closed bool
+	began  bool // the startup message has been seen
+	rd, wd deadline
+
+	// Only the stepper touches the rest.
+	ord       int    // its place among the replica's connections
+	name      string // the session's application_name; until then conn/N
+	use       string
+	secret    uint32
+	link      *link
+	shut      bool      // the replica has closed it, and nobody else knows
+	hold      bool      // half-open: the peer is unreachable, whatever is sent either way is lost
+	lastUp    time.Time // both ways are first in, first out
+	lastDown  time.Time
+	flight    *request   // the request the server has not answered yet
+	queue     []*request // requests that arrived behind it
+	stmts     statements
+	tx        byte          // I, T or E
+	txBegan   time.Time     // when its transaction began
+	txTold    bool          // the session has been told so
+	mayHold   bool          // it may hold advisory locks
+	notifies  bool          // it has a notification to send when its transaction ends
+	idleAt    time.Time     // since when the server has waited for it
+	listens   bool          // it may be sent notifications
+	marked    bool          // it listens to the engine's marks too
+	serverPID int           // where its statement waits
+	timers    serverTimers  // timeouts the engine keeps for the server
+	parked    time.Duration // real time at which its statement was seen to wait
+}
+
+type deadline struct {
+	at time.Time
+	t  *time.Timer
+}
+
+func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+
+func (d *deadline) set(at time.Time, wake func()) {
+	if d.t != nil {
+		d.t.Stop()
+		d.t = nil
+	}
+	if d.at = at; !at.IsZero() {
+		d.t = time.AfterFunc(time.Until(at), wake)
+	}
+}
+
+func newGate(r *replica) *gate {
+	g := &gate{w: r.w, rep: r, tx: 'I'}
+	g.cond.L = &g.mu
+	return g
+}
+
+func (g *gate) Read(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		switch {
+		case g.closed:
+			return 0, net.ErrClosed
+		case g.rd.passed():
+			return 0, os.ErrDeadlineExceeded
+		case len(g.rbuf) > 0:
+			n := copy(p, g.rbuf)
+			g.rbuf = g.rbuf[n:]
+			return n, nil
+		case g.rerr != nil:
+			return 0, g.rerr
+		}
+		g.cond.Wait()
+	}
+}
+
+func (g *gate) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.closed:
+		return 0, net.ErrClosed
+	case g.wd.passed():
+		return 0, os.ErrDeadlineExceeded
+	case g.rerr == io.EOF:
+		return len(p), nil // a first write after the peer's FIN succeeds
+	case g.rerr != nil:
+		return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+	}
+	g.wbuf = append(g.wbuf, p...)
+	if !g.began {
+		g.begin()
+		return len(p), nil
+	}
+	if complete, ready, goodbye := requestEnd(g.wbuf); complete {
+		k := sendRequest
+		if goodbye {
+			k = sendGoodbye
+		}
+		g.post(&request{kind: k, ready: ready})
+	}
+	return len(p), nil
+}
+
+// begin looks at the first message of a connection.
+func (g *gate) begin() {
+	_, body, _, ok := nextMessage(g.wbuf, true)
+	if !ok || len(body) < 4 {
+		return
+	}
+	switch binary.BigEndian.Uint32(body) {
+	case codeCancel:
+		g.post(&request{kind: sendCancel})
+	case codeSSL, codeGSS: // not offered: encryption would hide where a request ends
+		g.wbuf, g.rbuf = nil, append(g.rbuf, 'N')
+		g.cond.Broadcast()
+	default:
+		g.began = true
+		g.post(&request{kind: sendStartup, ready: 1})
+	}
+}
+
+func (g *gate) post(q *request) {
+	q.gate, q.data, q.sent = g, g.wbuf, time.Now()
+	g.wbuf = nil
+	g.w.post(q)
+}
+
+// Close sends what has been written and ends the connection.
+func (g *gate) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return net.ErrClosed
+	}
+	g.closed = true
+	g.rd.set(time.Time{}, nil)
+	g.wd.set(time.Time{}, nil)
+	g.cond.Broadcast()
+	g.post(&request{kind: sendClose})
+	return nil
+}
+
+// deliver and sever are the stepper's way in.
+func (g *gate) deliver(b []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.rbuf = append(g.rbuf, b...)
+	g.cond.Broadcast()
+}
+
+func (g *gate) sever(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.rerr == nil {
+		g.rerr = err
+	}
+	g.cond.Broadcast()
+}
+
+func (g *gate) setDeadline(d *deadline, t time.Time) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return net.ErrClosed
+	}
+	d.set(t, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.cond.Broadcast()
+	})
+	g.cond.Broadcast()
+	return nil
+}
+
+func (g *gate) SetDeadline(t time.Time) error {
+	if err := g.setDeadline(&g.wd, t); err != nil {
+		return err
+	}
+	return g.setDeadline(&g.rd, t)
+}
+func (g *gate) SetReadDeadline(t time.Time) error  { return g.setDeadline(&g.rd, t) }
+func (g *gate) SetWriteDeadline(t time.Time) error { return g.setDeadline(&g.wd, t) }
+func (g *gate) LocalAddr() net.Addr                { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+func (g *gate) RemoteAddr() net.Addr               { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 5432} }
+
+// dial takes the delays of one request and its answer, and gives up with its context: pgx dials once more to cancel a
+// statement, often into the very hole that made it cancel.
+func (r *replica) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	g := newGate(r)
+	q := &request{kind: sendDial, gate: g, dialled: make(chan error, 1), from: callers(), sent: time.Now()}
+	r.w.post(q)
+	select {
+	case err := <-q.dialled:
+		if err != nil {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
+		}
+		return g, nil
+	case <-ctx.Done():
+		g.mu.Lock()
+		g.closed = true
+		g.mu.Unlock()
+		r.w.post(&request{kind: sendClose, gate: g, sent: time.Now()})
+		return nil, ctx.Err()
+	}
+}
+
+// callers names the functions that led here. A pool may dial twice in one instant, once for a caller and once to keep its
+// minimum; which comes first is the runtime's choice, and without this the two connections would swap names from run to run.
+func callers() string {
+	var b strings.Builder
+	for i, line := range strings.Split(string(debug.Stack()), "\n") {
+		if i%2 == 1 { // the others are files, with addresses
+			f, _, _ := strings.Cut(strings.TrimPrefix(line, "created by "), "(0x")
+			f, _, _ = strings.Cut(f, " in goroutine")
+			b.WriteString(f)
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// byGate orders gates by replica, incarnation and the order in which they dialled.
+func byGate(a, b *gate) int {
+	if a == b {
+		return 0
+	}
+	return cmp.Or(cmp.Compare(a.rep.num, b.rep.num), cmp.Compare(a.rep.inc, b.rep.inc), cmp.Compare(a.ord, b.ord))
+}
+
+func (w *world) sorted(gs []*gate) []*gate {
+	gs = slices.Clone(gs)
+	slices.SortStableFunc(gs, byGate)
+	return gs
+}
+
+// adopt takes the session's name and use from its application_name when that is one of this replica and not taken;
+// otherwise it makes a name up, so that each session can be told from every other.
+func (g *gate) adopt(name string) {
+	r, inc, use, ok := sim.ParseSession(name)
+	if ok && r == g.rep.num && inc == g.rep.inc && !g.rep.names[name] {
+		g.name, g.use = name, use
+	} else {
+		g.rep.foreign++
+		g.use = "conn"
+		g.name = sim.SessionName(g.rep.num, g.rep.inc, g.use, g.rep.foreign)
+	}
+	g.rep.names[g.name] = true
+}

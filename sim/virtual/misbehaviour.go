@@ -1,0 +1,163 @@
+package virtual
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+)
+
+// What code under test may do wrong as a Go program.
+
+// A PanicError says that a replica's function panicked.
+type PanicError struct {
+	Replica int
+	Value   any
+	Stack   string // functions and lines, without addresses
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("replica %d panicked: %v", e.Replica, e.Value)
+}
+
+// A LeakError says that goroutines were still there a minute of virtual time after the replicas had returned, or two
+// minutes after they had been told to stop.
+type LeakError struct{ Stacks []string }
+
+func (e *LeakError) Error() string {
+	return fmt.Sprintf("the code under test left %s behind; the first: %s", counted(len(e.Stacks), "goroutine"), e.Stacks[0])
+}
+
+// A HungError says that the replicas neither blocked nor let virtual time pass. The engine, and the process, are of no
+// more use; the implementation cannot be run in virtual time.
+type HungError struct {
+	After  time.Duration
+	Stacks []string
+}
+
+func (e *HungError) Error() string {
+	return fmt.Sprintf("not runnable in virtual time: for %s the code under test neither waited for the database nor for time (a mutex held across a statement, or a loop that does not yield); goroutines:\n%s",
+		e.After, strings.Join(e.Stacks, "\n\n"))
+}
+
+// misbehaved is the error for what the replicas did wrong, which it also notes in the history.
+func (w *world) misbehaved(leaks []string) error {
+	var errs []error
+	for _, r := range w.all {
+		var p *PanicError
+		if errors.As(r.failed, &p) {
+			errs = append(errs, p)
+		}
+	}
+	if len(leaks) > 0 {
+		e := &LeakError{Stacks: leaks}
+		w.rec.Add(sim.Event{At: w.virtual, Source: sim.FromEngine, Kind: sim.EvNote, Text: e.Error()})
+		errs = append(errs, e)
+	}
+	return errors.Join(errs...)
+}
+
+// watched runs the world in a bubble under a watchdog on real time. The bubble has a goroutine of its own, so that a
+// hung one can be left behind.
+func (e *Engine) watched(w *world, starts time.Time) ([]string, error) {
+	type result struct {
+		leaks []string
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		leaks, err := e.bubble(w, starts)
+		done <- result{leaks, err}
+	}()
+	tick := time.NewTicker(e.cfg.Watchdog / 10)
+	defer tick.Stop()
+	last, since := e.beat.Load(), time.Now()
+	for {
+		select {
+		case r := <-done:
+			return r.leaks, r.err
+		case <-tick.C:
+			if b := e.beat.Load(); b != last {
+				last, since = b, time.Now()
+			} else if d := time.Since(since); d > e.cfg.Watchdog {
+				err := &HungError{After: e.cfg.Watchdog, Stacks: bubbleStacks()}
+				e.broken = err
+				return nil, err
+			}
+		}
+	}
+}
+
+// bubbleStacks are the stacks of goroutines in bubbles that no earlier run left behind.
+func bubbleStacks() (stacks []string) {
+	buf := make([]byte, 1<<20)
+	for _, s := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		id, _, _ := strings.Cut(s, " [")
+		head, _, _ := strings.Cut(s, "\n")
+		if _, old := leftBehind.Load(id); !old && strings.Contains(head, "synctest bubble") {
+			stacks = append(stacks, cleanStack(s))
+		}
+	}
+	return stacks
+}
+
+// leaked is bubbleStacks, once.
+func leaked() (stacks []string) {
+	stacks = bubbleStacks()
+	buf := make([]byte, 1<<20)
+	for _, s := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if head, _, _ := strings.Cut(s, "\n"); strings.Contains(head, "synctest bubble") {
+			id, _, _ := strings.Cut(s, " [")
+			leftBehind.Store(id, true)
+		}
+	}
+	return stacks
+}
+
+var leftBehind sync.Map
+
+var addresses = regexp.MustCompile(`\(0x[0-9a-f, x.?{}…]*\)|\+0x[0-9a-f]+|goroutine \d+|, synctest bubble \d+|in goroutine \d+|, \d+ minutes|\({0x[^)]*\)|\(\.\.\.\)`)
+
+// cleanStack is a stack without what differs from run to run.
+func cleanStack(s string) string {
+	var out []string
+	for _, l := range strings.Split(addresses.ReplaceAllString(s, ""), "\n") {
+		if l = strings.TrimRight(l, " "); l != "" {
+			out = append(out, l)
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// trace is the stack of the goroutine that calls it.
+func trace() string { return cleanStack(string(debug.Stack())) }
+
+var digits = regexp.MustCompile(`\d{3,}`)
+
+// plain is an error's text without numbers that differ from run to run.
+func plain(err error) string {
+	var p *pgconn.PgError
+	if errors.As(err, &p) {
+		return "SQLSTATE " + p.Code
+	}
+	return digits.ReplaceAllString(err.Error(), "#")
+}
+
+// unable says why a plan cannot be carried out.
+func unable(run sim.Run) error {
+	if run.Impl.Run == nil {
+		return fmt.Errorf("the implementation %s is a command: only the live engine can run it", run.Impl.Name)
+	}
+	if run.Scenario.Replicas < 1 {
+		return errors.New("a scenario needs a replica")
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package virtual
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// Settling: after each step the engine waits until every statement in the server has answered or waits for another
+// session, so that what comes next meets the same state in every run. PostgreSQL's isolationtester does the same.
+
+const (
+	// glance is how long a statement may take before the server is asked whether it waits for a lock.
+	glance = 300 * time.Microsecond
+	// deadlockTimeout is what the server is set to.
+	deadlockTimeout = time.Millisecond
+	// maturity is how long a statement must have waited before another step may begin: its own deadlock check has run
+	// by then, so that in a later cycle the victim is the session that closes it, in every run.
+	maturity = 5 * deadlockTimeout / 2
+)
+
+// settle waits for the statement of active (nil: of nobody in particular), and for those that it lets go on.
+func (w *world) settle(active *gate) {
+	may := active == nil // a session has ended
+	if active != nil && active.flight != nil {
+		was := active.tx
+		may = active.flight.info.releases || active.flight.ready > 1
+		w.finishStatement(active)
+		may = may || active.tx != was || active.link == nil
+	}
+	for w.err == nil && may && (w.anyParked() || len(w.ghosts) > 0) {
+		freed := w.freed()
+		if len(freed) == 0 {
+			return
+		}
+		// One commit may have set several free. They go on one after the other, in the order the plan picks; where
+		// the backends could not be held meanwhile, they race.
+		g := freed[w.pick(len(freed))]
+		w.eng.signal(w.eng.pidOf(w.run.Route, g), syscall.SIGCONT)
+		g.parked = 0
+		w.finishStatement(g)
+	}
+}
+
+// finishStatement waits until g's statement has been answered or waits for a lock.
+func (w *world) finishStatement(g *gate) {
+	began := now()
+	for w.err == nil {
+		p, out := g.link.recv(g.flight.ready, glance)
+		if p != waiting {
+			w.answer(g, p, out)
+			return
+		}
+		waits, err := w.eng.waits(w.run.Route)
+		if err != nil {
+			w.fail(err)
+			return
+		}
+		me, blocked := waits[w.eng.waiterKey(w.run.Route, g)]
+		if blocked && !g.flight.mustEnd && (!waits.cycle(me) || now()-began > 50*maturity) {
+			g.parked, g.serverPID = now(), me.pid
+			if g.flight.blockedBy == nil {
+				g.flight.blockedBy = w.names(me.by)
+			}
+			w.parkTimers(g)
+			return
+		}
+		if now()-began > patience {
+			w.fail(fmt.Errorf("the statement %q of %s neither answers nor waits for another session", g.flight.text, g.name))
+		}
+	}
+}
+
+// freed are the parked sessions that need not wait any more. Ghosts that go on are waited for here, since nobody will
+// hear of their answer.
+func (w *world) freed() (free []*gate) {
+	began := now()
+	for w.err == nil {
+		waits, err := w.eng.waits(w.run.Route)
+		if err != nil {
+			w.fail(err)
+			return nil
+		}
+		running := false
+		w.ghosts = slices.DeleteFunc(w.ghosts, func(gh ghost) bool {
+			if _, blocked := waits[w.eng.ghostKey(w.run.Route, gh)]; blocked && !gh.cancelled {
+				return false
+			}
+			there, err := w.eng.exists(w.run.Route, gh.name, gh.pid)
+			w.fail(err)
+			running = running || there
+			w.moved = w.moved || !there
+			return !there
+		})
+		if running {
+			if now()-began > patience {
+				w.fail(fmt.Errorf("a session whose client has gone does not end"))
+			}
+			nap(100 * time.Microsecond)
+			continue
+		}
+		for _, g := range w.sorted(w.gates) {
+			if g.parked == 0 {
+				continue
+			}
+			if _, blocked := waits[w.eng.waiterKey(w.run.Route, g)]; !blocked || g.flight.over {
+				free = append(free, g)
+			}
+		}
+		return free
+	}
+	return nil
+}
+
+func (w *world) anyParked() bool {
+	return slices.ContainsFunc(w.gates, func(g *gate) bool { return g.parked != 0 })
+}
+
+// waitersAge lets the deadlock checks of those who wait run before the next step.
+func (w *world) waitersAge() {
+	for _, g := range w.gates {
+		if g.parked != 0 {
+			if d := g.parked + maturity - now(); d > 0 {
+				nap(d)
+			}
+		}
+	}
+}
+
+// freeze stops the server processes of those who wait, where there are several that the coming statement may set free
+// together, so that they can be let go on one after the other.
+func (w *world) freeze(g *gate, _ *request) (stopped []*gate) {
+	for _, o := range w.gates {
+		if o != g && o.parked != 0 {
+			stopped = append(stopped, o)
+		}
+	}
+	if len(stopped) < 2 {
+		return nil
+	}
+	for _, o := range stopped {
+		if !w.eng.signal(w.eng.pidOf(w.run.Route, o), syscall.SIGSTOP) {
+			w.note("sessions that one commit sets free together race: their server processes cannot be stopped from here")
+			return nil
+		}
+	}
+	return stopped
+}
+
+func (w *world) thaw(stopped []*gate) {
+	for _, o := range stopped {
+		if o.link != nil && o.flight != nil {
+			w.eng.signal(w.eng.pidOf(w.run.Route, o), syscall.SIGCONT)
+		}
+	}
+}
+
+// names are the names of sessions by pid, sorted; a server process that is nobody's is left out.
+func (w *world) names(pids []int) (out []string) {
+	for _, pid := range pids {
+		if n := w.nameOf(pid); n != "" {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (w *world) nameOf(pid int) string {
+	for _, g := range w.gates {
+		if g.link != nil && w.eng.pidOf(w.run.Route, g) == pid {
+			return g.name
+		}
+	}
+	for _, gh := range w.ghosts {
+		if gh.pid == pid {
+			return gh.name
+		}
+	}
+	return ""
+}
+
+// waits says who waits for whom in the server: by pid and, where the engine does not know pids, by session name.
+type waits map[string]waiter
+
+type waiter struct {
+	pid  int
+	name string
+	by   []int
+}
+
+// cycle reports whether m waits, over others, for itself.
+func (ws waits) cycle(m waiter) bool {
+	seen := map[int]bool{}
+	todo := slices.Clone(m.by)
+	for len(todo) > 0 {
+		p := todo[0]
+		todo = todo[1:]
+		if p == m.pid {
+			return true
+		}
+		if o, ok := ws[itoa(p)]; ok && !seen[p] {
+			seen[p] = true
+			todo = append(todo, o.by...)
+		}
+	}
+	return false
+}

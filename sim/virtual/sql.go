@@ -1,0 +1,94 @@
+package virtual
+
+import (
+	"regexp"
+	"strings"
+)
+
+// A sqlInfo is what the engine needs to know about a statement's text. It errs on the side of "may".
+type sqlInfo struct {
+	text     string // as the history shows it: white space folded
+	lower    string
+	notifies bool // it may send a notification
+	listens  bool // it may begin or end listening
+	holds    bool // it may change who holds an advisory lock
+	releases bool // it may let another session go on, though no transaction ends with it
+	timers   bool // it may set a timeout of the server
+	clock    bool // it may read the database's clock
+	path     bool // it may change search_path, on which the virtual clock rests
+	wall     bool // it reads a clock that cannot be redirected
+	volatile bool // its answer may hold pids, transaction ids and the like
+}
+
+var (
+	spaces   = regexp.MustCompile(`\s+`)
+	calls    = regexp.MustCompile(`([a-z_][a-z0-9_.]*)\s*\(`)
+	wallTime = regexp.MustCompile(`\b(current_timestamp|current_time|current_date|localtimestamp|localtime|timeofday)\b|pg_catalog\.(now|clock_timestamp)|'(now|today|tomorrow|yesterday)'`)
+	writes   = regexp.MustCompile(`\b(insert|update|delete|merge|call|do|execute|commit|end|now|time|timestamp|date|refresh|copy|fetch)\b`)
+	unstable = regexp.MustCompile(`pid|xid|xact|oid|ctid|xmin|xmax|pg_stat|pg_locks|inet_|random|uuid|version|txid|pg_settings|lsn|advisory`)
+	// timeless are functions that read no clock.
+	timeless = map[string]bool{}
+)
+
+func init() {
+	for _, f := range strings.Fields(`pg_try_advisory_lock pg_try_advisory_lock_shared pg_advisory_lock pg_advisory_unlock pg_advisory_unlock_all
+		pg_advisory_xact_lock pg_try_advisory_xact_lock pg_advisory_lock_shared pg_advisory_unlock_shared pg_backend_pid pg_notify exists count coalesce
+		any all in and or not as sum min max from where select set_config current_setting hashtext hashtextextended unnest array_agg greatest least
+		values when then else case on join lateral over with materialized pg_listening_channels generate_series pg_blocking_pids`) {
+		timeless[f] = true
+	}
+}
+
+func analyse(sql string) *sqlInfo {
+	i := &sqlInfo{text: strings.TrimSpace(spaces.ReplaceAllString(sql, " "))}
+	i.lower = strings.ToLower(i.text)
+	has := func(parts ...string) bool {
+		for _, p := range parts {
+			if strings.Contains(i.lower, p) {
+				return true
+			}
+		}
+		return false
+	}
+	i.notifies = has("notify")
+	i.listens = has("listen", "discard")
+	i.holds = has("advisory", "discard")
+	i.releases = has("unlock", "discard", "rollback", "commit", "abort", "end", "prepare transaction", "pg_terminate", "pg_cancel")
+	i.timers = has("_timeout")
+	i.path = has("search_path")
+	i.wall = wallTime.MatchString(i.lower)
+	i.volatile = unstable.MatchString(i.lower)
+	i.clock = writes.MatchString(i.lower)
+	for _, c := range calls.FindAllStringSubmatch(i.lower, -1) {
+		i.clock = i.clock || !timeless[c[1]]
+	}
+	return i
+}
+
+// merge is what several statements in one request may do together.
+func merge(a, b *sqlInfo) *sqlInfo {
+	if a == nil {
+		return b
+	}
+	return &sqlInfo{
+		text: a.text + "; " + b.text, lower: a.lower + "; " + b.lower,
+		notifies: a.notifies || b.notifies, listens: a.listens || b.listens, holds: a.holds || b.holds,
+		releases: a.releases || b.releases, timers: a.timers || b.timers, clock: a.clock || b.clock, path: a.path || b.path,
+		wall: a.wall || b.wall, volatile: a.volatile || b.volatile,
+	}
+}
+
+// A library remembers what was found out about statements, since few texts are sent often.
+type library map[string]*sqlInfo
+
+func (l library) info(sql string) *sqlInfo {
+	if i, ok := l[sql]; ok {
+		return i
+	}
+	if len(l) > 10_000 {
+		clear(l) // the code under test builds its texts with values in them
+	}
+	i := analyse(sql)
+	l[sql] = i
+	return i
+}

@@ -1,0 +1,251 @@
+package virtual
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+)
+
+// Timeouts that run inside the server run on real time. Where a session sets one, the engine reads it, sets the server's own
+// out of reach, and does at the virtual instant what the server would have done: an idle session is ended by giving it
+// one real millisecond, so that the message and its SQLSTATE are the server's own; a statement that waits is cancelled.
+// Only sessions that keep their server session can be treated so; elsewhere the real timer stays, and never runs out.
+
+type serverTimers struct {
+	dirty     bool // the session may have set one
+	statement time.Duration
+	lock      time.Duration
+	idle      time.Duration
+	idleTx    time.Duration
+	watch     *event
+}
+
+const (
+	statementTimeout = "statement_timeout"
+	lockTimeout      = "lock_timeout"
+	idleTimeout      = "idle_session_timeout"
+	idleTxTimeout    = "idle_in_transaction_session_timeout"
+)
+
+var timeouts = []string{statementTimeout, lockTimeout, idleTimeout, idleTxTimeout}
+
+func (t *serverTimers) of(name string) *time.Duration {
+	switch name {
+	case statementTimeout:
+		return &t.statement
+	case lockTimeout:
+		return &t.lock
+	case idleTimeout:
+		return &t.idle
+	}
+	return &t.idleTx
+}
+
+// outOfReach is what the server's own timeouts are set to; it tells them from what the code under test sets.
+const outOfReach = 2147483647 // ms
+
+func (s startup) hasTimers() bool {
+	for i := 0; i+1 < len(s.params); i += 2 {
+		if slices.Contains(timeouts, s.params[i]) || s.params[i] == "options" {
+			return true
+		}
+	}
+	return false
+}
+
+// takeTimers takes the timeouts over that the session has set.
+func (w *world) takeTimers(g *gate) {
+	if g.timers.dirty && g.tx != 'E' && w.pinned() {
+		sql := "SELECT n, (extract(epoch FROM pg_catalog.current_setting(n)::interval) * 1000)::bigint FROM unnest(ARRAY['" +
+			statementTimeout + "', '" + lockTimeout + "', '" + idleTxTimeout + "', '" + idleTimeout + "']) n"
+		rows, err := g.link.query(sql)
+		if err != nil {
+			w.fail(fmt.Errorf("read the timeouts of %s: %w", g.name, err))
+			return
+		}
+		set := "SET "
+		if g.tx == 'T' {
+			set = "SET LOCAL "
+		}
+		for _, r := range rows {
+			ms, _ := strconv.ParseInt(r[1], 10, 64)
+			if ms == outOfReach {
+				continue
+			}
+			*g.timers.of(r[0]) = time.Duration(ms) * time.Millisecond
+			if ms == 0 {
+				continue
+			}
+			if _, err := g.link.query(set + r[0] + " = " + itoa(outOfReach)); err != nil {
+				w.fail(fmt.Errorf("take over %s of %s: %w", r[0], g.name, err))
+			}
+		}
+		g.timers.dirty = g.tx == 'T' // what was set in a transaction may end with it
+	}
+	w.watchIdle(g)
+}
+
+// watchIdle has a session that stays silent ended in time.
+func (w *world) watchIdle(g *gate) {
+	if g.timers.watch != nil || g.timers.idle == 0 && g.timers.idleTx == 0 || g.link == nil {
+		return
+	}
+	limit, name := g.idleLimit()
+	if limit == 0 {
+		return
+	}
+	g.timers.watch = w.at(g.idleAt.Add(limit), false, func() {
+		g.timers.watch = nil
+		if g.link == nil {
+			return
+		}
+		if g.flight != nil {
+			return // its answer begins a new watch
+		}
+		if limit, name = g.idleLimit(); limit > 0 && time.Since(g.idleAt) >= limit {
+			w.expire(g, name)
+			return
+		}
+		w.watchIdle(g)
+	})
+}
+
+func (g *gate) idleLimit() (time.Duration, string) {
+	if g.tx == 'I' {
+		return g.timers.idle, idleTimeout
+	}
+	return g.timers.idleTx, idleTxTimeout
+}
+
+// expire has the server end a session that was silent for too long.
+func (w *world) expire(g *gate, setting string) {
+	w.record(sim.Event{Kind: sim.EvNote, Replica: g.rep.num, Incarnation: g.rep.inc, Session: g.name, Text: "the server ends the session: " + setting})
+	if g.tx == 'E' {
+		w.terminate(g)
+		return
+	}
+	set := "SET "
+	if g.tx == 'T' {
+		set = "SET LOCAL "
+	}
+	b, err := g.link.roundTrip(message('Q', set+setting+" = 1"), 1)
+	if err != nil && !errors.Is(err, errServerGone) {
+		w.fail(fmt.Errorf("end the silent session of %s: %w", g.name, err))
+		return
+	}
+	if !endsSession(b) {
+		b = nil
+	}
+	w.farewell(g, b)
+}
+
+// farewell waits for the server's last words on g's link and sends them on.
+func (w *world) farewell(g *gate, b []byte) {
+	for began := now(); ; {
+		g.link.readable(time.Millisecond)
+		more, over := g.link.idle()
+		more, _ = withoutMarks(more, "")
+		if b = append(b, more...); over {
+			break
+		}
+		if now()-began > patience {
+			w.fail(fmt.Errorf("the server does not end the session of %s", g.name))
+			return
+		}
+	}
+	w.sessionOver(g)
+	w.push(g, b, io.EOF)
+}
+
+// terminate has the server end g's session by pg_terminate_backend. It reports whether there was one.
+func (w *world) terminate(g *gate) bool {
+	pid := w.eng.pidOf(w.run.Route, g)
+	if pid == 0 {
+		return false
+	}
+	rows, err := w.eng.ask("terminate", itoa(pid))
+	if err != nil {
+		w.fail(err)
+		return false
+	}
+	if len(rows) != 1 || rows[0][0] != "t" {
+		return false
+	}
+	if q := g.flight; q != nil { // it waited for a lock: its answer is the last word
+		q.mustEnd = true
+		g.parked = 0
+		w.finishStatement(g)
+		return true
+	}
+	w.farewell(g, nil)
+	return true
+}
+
+// parkTimers has a statement that waits cancelled in time.
+func (w *world) parkTimers(g *gate) {
+	limit := g.timers.statement
+	if l := g.timers.lock; l > 0 && (limit == 0 || l < limit) {
+		limit = l
+	}
+	if limit == 0 {
+		return
+	}
+	q := g.flight
+	w.after(sim.Duration(limit), false, func() {
+		if g.flight == q {
+			w.interrupt(g)
+			w.observe()
+		}
+	})
+}
+
+// interrupt cancels the statement of g that waits, and takes its answer.
+func (w *world) interrupt(g *gate) {
+	if g.flight == nil {
+		return
+	}
+	if _, err := w.eng.ask("cancel", itoa(w.eng.pidOf(w.run.Route, g))); err != nil {
+		w.fail(err)
+		return
+	}
+	w.mustAnswer(g)
+}
+
+// mustAnswer waits for the answer to a statement that has been cancelled, and for what it sets free.
+func (w *world) mustAnswer(g *gate) {
+	g.flight.mustEnd = true
+	g.parked = 0
+	w.finishStatement(g)
+	w.settle(nil)
+}
+
+// cancel carries out a cancel request.
+func (w *world) cancel(q *request) {
+	_, body, _, ok := nextMessage(q.data, true)
+	if !ok || len(body) < 12 {
+		return
+	}
+	secret := beUint32(body[8:])
+	for _, g := range w.sorted(w.gates) {
+		if g.secret == secret && g.link != nil && g.flight != nil {
+			w.fail(w.eng.cancelRequest(w.run.Route, g.link.hello))
+			w.mustAnswer(g)
+			return // a session that waits for its client does not notice being cancelled
+		}
+	}
+	for i, gh := range w.ghosts { // pgx also cancels what was cut
+		if gh.secret == secret {
+			w.fail(w.eng.cancelRequest(w.run.Route, gh.link.hello))
+			w.ghosts[i].cancelled = true
+			w.settle(nil)
+			return
+		}
+	}
+}
+
+func itoa[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
