@@ -38,9 +38,9 @@ func (q *quarry) find() ([]identity, error) {
 			ours[s.pid] = true
 		}
 	}
-	marksOf := q.readAllMarks(all)
-	for pid, m := range marksOf {
-		if m.run == q.dir || below(m.cwd, q.dir) && (programs[m.exe] || !all[pid].terminal) {
+	traces := q.readTraces(all)
+	for pid, t := range traces {
+		if t.run == q.dir || t.inside && (programs[t.program] || !all[pid].terminal) {
 			ours[pid] = true
 		}
 	}
@@ -56,7 +56,8 @@ func (q *quarry) find() ([]identity, error) {
 	}
 	var found []identity
 	for pid := range ours {
-		if q.within != "" && !below(marksOf[pid].cwd, q.within) {
+		// A run within this one dies with it, and its reaper must live to see that.
+		if traces[pid].reaper || q.within != "" && !below(traces[pid].cwd, q.within) {
 			continue
 		}
 		found = append(found, identity{pid, all[pid].start})
@@ -64,17 +65,30 @@ func (q *quarry) find() ([]identity, error) {
 	return found, nil
 }
 
-// readAllMarks reads the marks of every process that runs as ourselves or as the unprivileged user.
-func (q *quarry) readAllMarks(all map[int]process) map[int]marks {
-	got := map[int]marks{}
+// A trace is what connects a process with a run besides its descent.
+type trace struct {
+	marks
+	inside  bool   // it works in the run's directory
+	program string // set when it does
+}
+
+// readTraces looks at every process that runs as ourselves or as the unprivileged user.
+func (q *quarry) readTraces(all map[int]process) map[int]trace {
+	got := map[int]trace{}
 	read := func(uid int) {
 		for pid, p := range all {
 			if p.uid != uid {
 				continue
 			}
-			if m := readMarks(pid); m.seen {
-				got[pid] = m
+			m, ok := readMarks(pid)
+			if !ok {
+				continue
 			}
+			t := trace{marks: m, inside: below(m.cwd, q.dir)}
+			if t.inside {
+				t.program = program(pid)
+			}
+			got[pid] = t
 		}
 	}
 	read(os.Geteuid())

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -29,30 +30,51 @@ func (r *Run) startReaper() error {
 		return err
 	}
 	defer pr.Close()
+	r.alive = pw
 	r.reaper = &exec.Cmd{
 		Path: "/proc/self/exe", // the very binary, even if it was replaced or removed meanwhile
 		Args: []string{"reaper"},
 		Env:  []string{reaperName + "=" + r.dir, "GOMAXPROCS=1"},
 		Dir:  "/",
-		// Its output must not be ours: whoever reads our output to its end would wait for the reaper.
+		// None of our own output: whoever reads it to its end would wait for the reaper.
 		Stdin:       pr,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // away from the terminal's Ctrl-C and from our process group
 	}
-	if err := r.reaper.Start(); err != nil {
-		pw.Close()
-		return err
+	hello, err := r.reaper.StdoutPipe()
+	if err == nil {
+		err = r.reaper.Start()
 	}
-	r.alive = pw
+	if err != nil {
+		return errors.Join(err, pw.Close())
+	}
+	r.armed = make(chan struct{})
+	go func() {
+		_, _ = io.ReadFull(hello, make([]byte, 1))
+		close(r.armed)
+	}()
 	return nil
 }
 
-// reap waits until the process that started us is gone, and clears its run away.
+// dismiss ends the reaper; what it is for has been done.
+func (r *Run) dismiss() error {
+	_, _ = r.alive.Write([]byte("done")) // an error says that it was killed
+	err := r.alive.Close()
+	<-r.armed // Wait closes what it is read from
+	_ = r.reaper.Wait()
+	return err
+}
+
+// reap waits until the process that started us is gone, and clears its run away unless that was done.
 func reap(dir string) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	if !filepath.IsAbs(dir) || !strings.HasPrefix(filepath.Base(dir), dirPrefix) {
 		return // not what startReaper says: remove nothing
 	}
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Stdout.Write([]byte("."))
+	os.Stdout.Close()
+	if word, _ := io.ReadAll(os.Stdin); len(word) > 0 {
+		return
+	}
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		q := &quarry{dir: dir, started: append(readRegistry(dir), readRegistry(dir+newSuffix)...)}
 		if q.exterminate(killWait) == nil && q.remove() == nil {

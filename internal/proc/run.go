@@ -37,6 +37,9 @@ type Run struct {
 	reg    *registry
 	reaper *exec.Cmd
 	alive  *os.File // the reaper waits for the end of this pipe
+	// armed is closed when no signal but SIGKILL ends the reaper any more. Nobody waits for it: until then only a signal
+	// sent to that very process could end it.
+	armed chan struct{}
 
 	gate   sync.RWMutex // read: a child is being started; write: closed is being set
 	closed bool
@@ -139,12 +142,19 @@ func (r *Run) Mkdir(name string) (string, error) {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return "", tempError(r.dir, err)
 	}
-	if _, uid, gid, ok := Unprivileged(); ok {
-		if err := os.Lchown(dir, uid, gid); err != nil {
-			return "", tempError(r.dir, err)
-		}
+	return dir, give(dir)
+}
+
+// give makes a file belong to the user whom unprivileged children run as.
+func give(path string) error {
+	name, uid, gid, ok := Unprivileged()
+	if !ok {
+		return nil
 	}
-	return dir, nil
+	if err := os.Lchown(path, uid, gid); err != nil {
+		return &Error{fmt.Sprintf("simrun runs as root and may not hand its files to the user %s, as whom it starts Postgres: start simrun as an ordinary user", name), err}
+	}
+	return nil
 }
 
 // WriteFile writes a file of mode 0600 that belongs to the user whom unprivileged children run as. It replaces a file
@@ -156,11 +166,11 @@ func (r *Run) WriteFile(path string, data []byte) error {
 	}
 	defer os.Remove(f.Name()) // gone already when all went well
 	_, err = f.Write(data)
-	if _, uid, gid, ok := Unprivileged(); ok && err == nil {
-		err = f.Chown(uid, gid)
-	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return tempError(r.dir, err)
+	}
+	if err := give(f.Name()); err != nil {
+		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return tempError(r.dir, err)
@@ -213,9 +223,11 @@ func (r *Run) close() error {
 	if r.lock != nil {
 		errs = append(errs, r.lock.Close())
 	}
-	errs = append(errs, r.alive.Close())
-	_ = r.reaper.Wait() // somebody may have killed it; it is not needed any more
-	return errors.Join(errs...)
+	if errors.Join(errs...) != nil {
+		// Let the reaper try what we could not do.
+		return errors.Join(append(errs, r.alive.Close())...)
+	}
+	return r.dismiss()
 }
 
 func (r *Run) list() []*Child {
