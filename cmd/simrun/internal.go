@@ -12,20 +12,34 @@ import (
 // Commands by which simrun starts itself. They are no part of the contract.
 const replicaVerb = "internal-replica"
 
-// replicaCommand is how one of our own implementations is started as a process.
-func replicaCommand() []string {
-	self, err := os.Executable()
+// self is the path of this program.
+func self() string {
+	path, err := os.Executable()
 	if err != nil {
-		self = "/proc/self/exe" // without /proc there is no Linux to run on
+		return "/proc/self/exe" // without /proc there is no Linux to run on
 	}
-	return []string{self, replicaVerb}
+	return path
 }
 
+// replicaCommand is how one of our own implementations is started as a process.
+func replicaCommand() []string { return []string{self(), replicaVerb} }
+
 func internalCommands() []*cobra.Command {
-	return []*cobra.Command{{
-		Use: replicaVerb, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return live.Serve(cmd.Context(), os.Stdin, os.NewFile(sim.ReportFD, "reports"), replica.ByName)
+	return []*cobra.Command{
+		{
+			Use: replicaVerb, Hidden: true, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return live.Serve(cmd.Context(), os.Stdin, os.NewFile(sim.ReportFD, "reports"), replica.ByName)
+			},
 		},
-	}}
+		{
+			Use: workerVerb, Hidden: true, Args: cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error {
+				if status := work(os.Stdin, os.NewFile(workerFD, "answers")); status != 0 {
+					return statusError{exitInternal}
+				}
+				return nil
+			},
+		},
+	}
 }

@@ -113,8 +113,8 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 	}
 	j.result.WallSeconds = time.Since(began).Seconds()
 	var env *sim.EnvironmentError
-	if errors.As(j.failure, &env) {
-		return j.result, j.failure
+	if errors.As(j.failure, &env) || isHung(j.failure) {
+		return j.result, j.failure // nothing more can be done here
 	}
 	return j.result, nil
 }

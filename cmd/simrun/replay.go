@@ -64,8 +64,7 @@ func replay(ctx context.Context, stdout io.Writer, file string, f runFlags, n in
 	if err := f.validate(); err != nil {
 		return err
 	}
-	impl, err := implementation(ce.Impl)
-	if err != nil {
+	if _, err := implementation(ce.Impl); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)

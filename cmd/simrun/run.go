@@ -312,7 +312,7 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 		for i := range tasks {
 			tasks[i].Out = out.dir
 		}
-		return campaign(ctx, tasks, w.pool, lines.Entry, func(t task, done int) { lines.Progress(t.String(), done, t.Schedules) })
+		return campaign(ctx, tasks, w.pool, lines.Entry, func(t task, done int) { lines.Progress(done, t.Schedules, t.String()) })
 	}()
 	if entries != nil {
 		result.Scenarios = entries

@@ -52,6 +52,14 @@ func (w *world) executor(ctx context.Context, f runFlags, out *outDir, i int) (e
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, &sim.EnvironmentError{Problem: "the folder for logs cannot be made", Err: err}
 	}
+	if f.engine == "virtual" {
+		x, err := newRemote(ctx, w.run, f.postgres, logs)
+		if err != nil {
+			return nil, err
+		}
+		w.postgres, w.backend = x.postgres, x.backend
+		return x, nil
+	}
 	server, err := pg.Start(ctx, pg.Options{Run: w.run, Backend: f.postgres, DSN: os.Getenv("SIMRUN_DSN"), LogDir: logs})
 	if err != nil {
 		return nil, err

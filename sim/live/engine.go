@@ -34,8 +34,14 @@ type Config struct {
 type Engine struct {
 	cfg       Config
 	templates map[string]string
-	poolers   map[pgbouncer.Options]*pgbouncer.Pooler
+	poolers   map[poolKey]*pgbouncer.Pooler
 	log       *os.File
+}
+
+// A poolKey is what tells one pooler from another.
+type poolKey struct {
+	route sim.Route
+	pool  sim.Pool
 }
 
 // New makes an engine.
@@ -43,7 +49,7 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	if cfg.TimeScale == 0 {
 		cfg.TimeScale = DefaultTimeScale
 	}
-	e := &Engine{cfg: cfg, templates: map[string]string{}, poolers: map[pgbouncer.Options]*pgbouncer.Pooler{}}
+	e := &Engine{cfg: cfg, templates: map[string]string{}, poolers: map[poolKey]*pgbouncer.Pooler{}}
 	log, err := os.OpenFile(filepath.Join(cfg.LogDir, "replicas.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open the replicas' log: %w", err)
@@ -73,8 +79,8 @@ func (e *Engine) Header(run sim.Run) sim.Header {
 // Close stops the poolers and drops what was made on the server.
 func (e *Engine) Close() error {
 	var errs []error
-	for _, o := range slices.SortedFunc(maps.Keys(e.poolers), func(a, b pgbouncer.Options) int { return len(a.Name) - len(b.Name) }) {
-		errs = append(errs, e.poolers[o].Stop())
+	for _, p := range e.poolers {
+		errs = append(errs, p.Stop())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -114,24 +120,21 @@ func (e *Engine) template(ctx context.Context, impl sim.Implementation) (string,
 
 // pooler is the PgBouncer of a route, started once and used by one run after another.
 func (e *Engine) pooler(ctx context.Context, route sim.Route, pool sim.Pool) (*pgbouncer.Pooler, error) {
+	key := poolKey{route, pool}
+	if p, ok := e.poolers[key]; ok {
+		return p, nil
+	}
 	host, port := e.cfg.Server.HostPort()
 	u, err := url.Parse(e.cfg.Server.DSN("postgres"))
 	if err != nil {
 		return nil, errors.New("read the server's address") // the error would print it
 	}
 	password, _ := u.User.Password()
-	o := pgbouncer.Options{
+	p, err := pgbouncer.Start(ctx, pgbouncer.Options{
 		Run: e.cfg.Run, Mode: route.PoolMode(), PoolSize: pool.Size, RoundRobin: pool.RoundRobin,
 		Host: host, Port: port, User: u.User.Username(), Password: password, LogDir: e.cfg.LogDir,
-		Name: "pgbouncer-" + route.PoolMode(),
-	}
-	key := o
-	for k, p := range e.poolers { // Options holds a map, so compare what may differ
-		if k.Mode == key.Mode && k.PoolSize == key.PoolSize && k.RoundRobin == key.RoundRobin {
-			return p, nil
-		}
-	}
-	p, err := pgbouncer.Start(ctx, o)
+		Name: fmt.Sprintf("pgbouncer-%s-%d", route.PoolMode(), len(e.poolers)+1),
+	})
 	if err != nil {
 		return nil, &sim.EnvironmentError{Problem: "PgBouncer did not start", Err: err}
 	}

@@ -90,10 +90,10 @@ func (w *world) carryOut(ctx context.Context, n int, f sim.Fault) {
 	ev(sim.OpHealed, sim.Event{Targets: ids})
 }
 
-// resolve says whom a target means now. When it means nobody it waits for two retry intervals: after a failover there is
-// a leader again soon.
+// resolve says whom a target means now. When it means nobody it waits as long as an election may take, a probe and two
+// attempts: then there is a leader again, or there is none to be had.
 func (w *world) resolve(ctx context.Context, t sim.Target) ([]*replica, bool) {
-	deadline := w.since() + 2*w.intervals.Retry.D()
+	deadline := w.since() + w.intervals.ProbeWait.D() + 2*w.intervals.Retry.D()
 	for {
 		if rs := w.meant(t); len(rs) > 0 {
 			return rs, true

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-aafb3a99/simrun/invariants"
 	"github.com/seed-aafb3a99/simrun/sim"
 	"github.com/seed-aafb3a99/simrun/sim/pg"
-	"github.com/seed-aafb3a99/simrun/sim/replica"
+	impls "github.com/seed-aafb3a99/simrun/sim/replica"
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,7 +22,7 @@ const replicaArg = "be-a-replica"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == replicaArg {
-		if err := Serve(context.Background(), os.Stdin, os.NewFile(sim.ReportFD, "reports"), replica.ByName); err != nil {
+		if err := Serve(context.Background(), os.Stdin, os.NewFile(sim.ReportFD, "reports"), impls.ByName); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 
 func implementation(t *testing.T, name string) sim.Implementation {
 	t.Helper()
-	impl, ok := replica.ByName(name)
+	impl, ok := impls.ByName(name)
 	require.True(t, ok, name)
 	impl.Command = []string{os.Args[0], replicaArg}
 	return impl
@@ -91,10 +91,10 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			e := engine(t)
 			for _, f := range []sim.Fault{
-				{Kind: sim.Kill, Target: sim.TargetLeader, At: secs(12), For: secs(8)},
-				{Kind: sim.Pause, Target: sim.TargetLeader, At: secs(12), For: secs(5)},
-				{Kind: sim.Disconnect, Target: sim.TargetLeader, At: secs(12)},
-				{Kind: sim.TerminateBackend, Target: sim.TargetLeader, At: secs(12)},
+				{Kind: sim.Kill, Target: sim.TargetLeader, At: secs(20), For: secs(8)},
+				{Kind: sim.Pause, Target: sim.TargetLeader, At: secs(20), For: secs(5)},
+				{Kind: sim.Disconnect, Target: sim.TargetLeader, At: secs(20)},
+				{Kind: sim.TerminateBackend, Target: sim.TargetLeader, At: secs(20)},
 			} {
 				s, p := scenario(f)
 				h, err := play(t, e, route, implementation(t, "reference"), s, p)

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/seed-aafb3a99/simrun/sim/pg/pgtest"
+	"github.com/stretchr/testify/require"
+)
+
+// givenServer is a server as a user would give it: a role with a password that may create databases and is no superuser. It also
+// returns what lists the server's databases and roles.
+func givenServer(t *testing.T) (dsn, password string, list func() []string) {
+	t.Helper()
+	server := pgtest.Server(t)
+	conn, err := server.Connect(t.Context(), "postgres", "test")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	password = "correct-horse-battery"
+	_, err = conn.Exec(t.Context(), "SET ROLE NONE; CREATE ROLE given LOGIN CREATEDB PASSWORD '"+password+"'")
+	require.NoError(t, err)
+	u, err := url.Parse(server.DSN("postgres"))
+	require.NoError(t, err)
+	u.User = url.UserPassword("given", password)
+	list = func() []string {
+		rows, err := conn.Query(t.Context(), "SELECT datname FROM pg_database UNION ALL SELECT rolname FROM pg_roles ORDER BY 1")
+		require.NoError(t, err)
+		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return names
+	}
+	return u.String(), password, list
+}
