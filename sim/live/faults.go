@@ -36,13 +36,12 @@ func (w *world) carryOut(ctx context.Context, n int, f sim.Fault) {
 		w.add(e)
 	}
 	if !w.sleepUntil(ctx, f.At.D()) {
+		ev(sim.OpMoot, sim.Event{Reason: "the run ended before its instant", Text: f.String()})
 		return
 	}
 	targets, ok := w.resolve(ctx, f.Target)
 	if !ok {
-		if ctx.Err() == nil {
-			ev(sim.OpMoot, sim.Event{Reason: fmt.Sprintf("there was no %s to hit", f.Target), Text: f.String()})
-		}
+		ev(sim.OpMoot, sim.Event{Reason: fmt.Sprintf("there was no %s to hit", f.Target), Text: f.String()})
 		return
 	}
 	var ids []int
