@@ -53,8 +53,17 @@ type Entry struct {
 	Require         map[string]Count `json:"require"`
 	Verdicts        []EntryVerdict   `json:"verdicts"`
 	Counterexamples []CounterSummary `json:"counterexamples"`
-	Histories       []string         `json:"histories"` // saved history files, relative to result.json
-	SelfChecked     int              `json:"self_checked,omitempty"`
+	Histories       []string         `json:"histories"`              // saved history files, relative to result.json
+	SelfChecked     int              `json:"self_checked,omitempty"` // schedules that were run twice, with equal histories
+	Past            int              `json:"past,omitempty"`         // of Schedules: plans of earlier failures, tried first
+	Coverage        Coverage         `json:"coverage"`
+}
+
+// Coverage counts what was really exercised over all schedules.
+type Coverage struct {
+	Faults     map[string]int `json:"faults"`     // kind -> replicas hit
+	States     map[string]int `json:"states"`     // "kill while publishing" -> times
+	Statements map[string]int `json:"statements"` // first word of the SQL -> statements; virtual engine only
 }
 
 // FaultCounts counts the outcomes of faults over all schedules.

@@ -19,6 +19,7 @@ type task struct {
 	Schedules int           `json:"schedules"`
 	Seed      uint64        `json:"seed"`
 	Budget    time.Duration `json:"budget"` // wall time for new schedules; 0: as many as Schedules says
+	Past      []sim.Plan    `json:"past"`   // plans of earlier failures, tried first
 	Out       string        `json:"out"`
 	Shrink    bool          `json:"shrink"`
 	Keep      bool          `json:"keep"`  // every history stays

@@ -76,6 +76,9 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 		dropFaults(ctx, fails(j.Scenario), ce)
 		return
 	}
+	if ce.Schedule < 0 {
+		return // a past failure is minimal already, and no seed leads to it
+	}
 	if got := gen.Shrink(ctx, j.Scenario, j.Seed, ce.Schedule, fails(j.Scenario)); got.Found {
 		ce.Plan = got.Plan
 	}

@@ -87,6 +87,17 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 	}
 	began := time.Now()
 	known := map[string]bool{}
+	for k, plan := range t.Past {
+		if s := j.schedule(ctx, plan, -1-k, ""); ctx.Err() == nil {
+			known[plan.Key()] = true
+			j.gather(s)
+		} else {
+			j.out.remove(s.file)
+		}
+		if j.failure != nil || j.enough() {
+			break
+		}
+	}
 	for i := 0; j.more(began, i) && ctx.Err() == nil && j.failure == nil && !j.enough(); i++ {
 		plan := gen.Plan(t.Scenario, t.Seed, i)
 		if known[plan.Key()] {

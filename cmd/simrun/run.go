@@ -45,6 +45,7 @@ type runFlags struct {
 	workers   int
 	noShrink  bool
 	keep      bool
+	confirm   int
 	all       bool
 	timeScale float64
 	timeout   time.Duration
@@ -89,6 +90,7 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 	fl.BoolVar(&f.json, "json", false, "print result.json on stdout, talk on stderr")
 	fl.IntVar(&f.workers, "workers", min(2, runtime.NumCPU()), "entries run at a time, each with a Postgres and pooler of its own")
 	fl.BoolVar(&f.noShrink, "no-shrink", false, "do not shrink failing schedules")
+	fl.IntVar(&f.confirm, "confirm", 3, "virtual: how often a counterexample is carried out live as well (0: never)")
 	fl.BoolVar(&f.keep, "keep", false, "keep every history, also of schedules that passed")
 	fl.Float64Var(&f.timeScale, "time-scale", 0, "live: factor on all times of a scenario (default 0.04)")
 	fl.DurationVar(&f.timeout, "timeout", time.Hour, "hard limit for the whole run")
@@ -136,6 +138,8 @@ func (f *runFlags) validate() error {
 		return usagef("give --schedules or --for, not both")
 	case f.budget < 0 || f.timeout <= 0:
 		return usagef("--for and --timeout must be positive")
+	case f.confirm < 0 || f.confirm > 1000:
+		return usagef("--confirm must be from 0 to 1000")
 	case f.workers < 1 || f.workers > 64:
 		return usagef("--workers must be from 1 to 64")
 	case f.timeScale < 0 || f.timeScale > 1:
@@ -311,8 +315,15 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 		fmt.Fprintf(talk, "postgres %s (%s)  pgbouncer %s  workers %d\n", w.postgres, w.backend, w.pgbouncer, len(w.pool))
 		for i := range tasks {
 			tasks[i].Out = out.dir
+			if f.engine == "virtual" {
+				tasks[i].Past = pastFailures(f.out, tasks[i])
+			}
 		}
-		return campaign(ctx, tasks, w.pool, lines.Entry, func(t task, done int) { lines.Progress(done, t.Schedules, t.String()) })
+		entries, err := campaign(ctx, tasks, w.pool, lines.Entry, func(t task, done int) { lines.Progress(done, t.Schedules, t.String()) })
+		if f.engine == "virtual" && f.confirm > 0 && err == nil {
+			err = w.confirmLive(ctx, f, out, entries, f.confirm, func(format string, a ...any) { fmt.Fprintf(talk, format, a...) })
+		}
+		return entries, err
 	}()
 	if entries != nil {
 		result.Scenarios = entries
@@ -322,6 +333,7 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 	if err := writeReports(out, &result, f); err != nil {
 		result.ExitStatus, result.ExitReason = worse(result.ExitStatus, exitEnvironment), err.Error()
 	}
+	summary(talk, &result)
 	fmt.Fprintf(talk, "report: %s\n", filepath.Join(f.out, "latest", "report.html"))
 	if f.json {
 		if err := reports.JSON(stdout, &result); err != nil {

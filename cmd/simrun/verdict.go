@@ -16,7 +16,11 @@ import (
 func (j *job) gather(s schedule) {
 	first := j.result.Schedules == 0
 	j.result.Schedules++
-	j.digests.Write([]byte(s.digest))
+	if s.index >= 0 {
+		j.digests.Write([]byte(s.digest)) // not of past failures: the same seed gives the same digest
+	} else {
+		j.result.Past++
+	}
 	if s.err != nil {
 		j.failure = s.err
 	} else {
@@ -24,6 +28,7 @@ func (j *job) gather(s schedule) {
 			j.seen[m] += s.hist.Count(m)
 		}
 		tally(j.result, s.hist)
+		cover(&j.result.Coverage, s.hist)
 		for _, v := range s.verdicts {
 			merge(j.result, v, s.index)
 			if _, found := j.failures[v.Invariant]; !found && v.Status == sim.StatusViolated {
