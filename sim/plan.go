@@ -156,10 +156,28 @@ type FaultInfo struct {
 
 // Faults is every fault that some engine carries out, in the order it is shown.
 var Faults = []FaultInfo{
-	{Kill, "the process is killed (SIGKILL) and started again after `for`", true, true, true, true},
-	{Pause, "the process is stopped (SIGSTOP) and continued after `for`", true, true, true, true},
-	{Disconnect, "the replica's open connections are cut on both sides; new ones are let through", true, false, true, true},
-	{TerminateBackend, "the server ends the replica's lease session (pg_terminate_backend)", true, false, true, true},
+	{Kind: Kill, Does: "the process is killed (SIGKILL) and started again after `for`", Targets: true, Heals: true, Live: true, Virtual: true},
+	{Kind: Restart, Does: "the process is asked to stop and, when it has, started again after `for`", Targets: true, Heals: true, Live: true, Virtual: true},
+	{Kind: Stop, Does: "the process is asked to stop; with `for` it is started again", Targets: true, Heals: true, Live: true, Virtual: true},
+	{Kind: StepDown, Does: "the replica is asked to give up leadership and lives on", Targets: true, Live: true, Virtual: true},
+	{Kind: Pause, Does: "the process is stopped (SIGSTOP) and continued after `for`", Targets: true, Heals: true, Live: true, Virtual: true},
+	{Kind: Disconnect, Does: "the replica's open connections are cut on both sides; new ones are let through", Targets: true, Live: true, Virtual: true},
+	{Kind: BlackHole, Does: "nothing passes the replica's link, the end of a connection included; then everything arrives late", Targets: true, Heals: true, Live: true, Virtual: true},
+	{Kind: HalfOpen, Does: "the server no longer hears the replica's open connections and is not told; after `for` it notices", Targets: true, Heals: true, Live: true, Virtual: true},
+	{Kind: Latency, Does: "each way of the replica's link takes longer", Targets: true, Heals: true, Live: true, Virtual: true},
+	{Kind: Slow, Does: "answers trickle to the replica", Targets: true, Heals: true, Live: true, Virtual: true},
+	{Kind: CutReply, Does: "a statement is executed, its answer lost and the connection cut", Targets: true, Live: true, Virtual: true},
+	{Kind: TerminateBackend, Does: "the server ends the replica's lease session (pg_terminate_backend)", Targets: true, Live: true, Virtual: true},
+	{Kind: CancelStatement, Does: "the server cancels what the replica has running (pg_cancel_backend)", Targets: true, Live: true, Virtual: true},
+	{Kind: IdleTimeout, Does: "the server ends the replica's lease session for being idle", Targets: true, Virtual: true},
+	{Kind: Recycle, Does: "a client pool closes the lease session for its age", Targets: true, Virtual: true},
+	{Kind: ClockSkew, Does: "the replica's clock is ahead, for implementations that take a clock", Targets: true, Heals: true, Virtual: true},
+	{Kind: ClockJump, Does: "the replica's clock jumps forward, for implementations that take a clock", Targets: true, Virtual: true},
+	{Kind: PostgresRestart, Does: "the server is restarted as in a crash (immediate)", Live: true},
+	{Kind: ConnectionsExhausted, Does: "the server has no room for new connections", Heals: true, Live: true},
+	{Kind: PoolerRestart, Does: "PgBouncer is killed and started again", Live: true},
+	{Kind: PoolerReload, Does: "PgBouncer is reloaded into transaction mode under everybody, and back after `for`", Heals: true, Live: true},
+	{Kind: PoolerNoise, Does: "other clients keep the pool busy and rotate its server connections", Heals: true, Live: true},
 }
 
 // FaultByKind finds a fault's description.
