@@ -111,6 +111,19 @@ func (e *Engine) awaitEnd(route sim.Route, name string, pid int) error {
 	}
 }
 
+// awaitProcess waits until a server process has gone.
+func (e *Engine) awaitProcess(pid int) error {
+	for began := now(); ; nap(100 * time.Microsecond) {
+		there, err := e.exists(sim.Direct, "", pid)
+		if err != nil || !there {
+			return err
+		}
+		if now()-began > patience {
+			return fmt.Errorf("a server process does not end")
+		}
+	}
+}
+
 // signal sends a signal to a server process of our own.
 func (e *Engine) signal(pid int, sig syscall.Signal) bool {
 	return e.server.Owned() && pid > 0 && syscall.Kill(pid, sig) == nil

@@ -3,7 +3,6 @@ package virtual
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -63,13 +62,18 @@ func (w *world) observe() {
 
 // nameOfHolder is the session that took the lock, "?" when it is none of ours.
 func (w *world) nameOfHolder(pid int, app string) string {
-	if n := w.nameOf(pid); n != "" {
-		return n
-	}
-	if strings.HasPrefix(app, "r") && strings.Count(app, "/") == 3 {
+	if isSession(app) {
 		return app
 	}
+	if n := w.nameOf(pid); n != "" {
+		return n // it has changed its application_name itself
+	}
 	return "?"
+}
+
+func isSession(name string) bool {
+	_, _, _, ok := sim.ParseSession(name)
+	return ok
 }
 
 // now is the replica's clock. In the bubble times have no monotonic part, so a clock that is put forward also stretches

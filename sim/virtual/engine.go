@@ -59,6 +59,7 @@ type Engine struct {
 	// cooling are sessions ended in this run; they are warm in the next.
 	cooling  []*link
 	secrets  uint32
+	appNames map[int]string // of server processes behind a pooler, when last asked
 	planSeed uint64
 
 	poolers map[string]*poolerState

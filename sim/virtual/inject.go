@@ -59,6 +59,16 @@ func injectorOf(k sim.FaultKind) injector {
 		return clockSkew
 	case sim.ClockJump:
 		return clockJump
+	case sim.PostgresRestart:
+		return postgresRestart
+	case sim.PoolerRestart:
+		return poolerRestart
+	case sim.PoolerReload:
+		return poolerReload
+	case sim.PoolerNoise:
+		return poolerNoise
+	case sim.ConnectionsExhausted:
+		return connectionsExhausted
 	}
 	return nil
 }

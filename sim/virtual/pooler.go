@@ -3,24 +3,293 @@ package virtual
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/seed-aafb3a99/simrun/pgbouncer"
 	"github.com/seed-aafb3a99/simrun/sim"
 )
 
-type poolerState struct{}
-
-func (p *poolerState) address() string { return "" }
-func (p *poolerState) close() error    { return nil }
-
-func (e *Engine) enterRoute(ctx context.Context, run sim.Run) error {
-	if run.Route.Pooled() {
-		return errors.New("not yet")
-	}
-	return nil
+// A poolerState is a PgBouncer of the engine's, and what the engine asks its console.
+//
+// Sessions behind it are found by application_name: the pids it tells are its own invention. A step is over when the
+// server session it ran in is idle again and linked to nobody, or waits for a lock.
+type poolerState struct {
+	eng     *Engine
+	p       *pgbouncer.Pooler
+	opts    pgbouncer.Options
+	console *link // for SHOW
+	dirty   bool  // it was reloaded in a run
 }
-func (e *Engine) closePools()                            {}
-func (e *Engine) pooledWaits() (waits, error)            { return nil, nil }
-func (e *Engine) pooledPID(g *gate) int                  { return g.serverPID }
-func (e *Engine) pooledExists(name string) (bool, error) { return false, nil }
-func (w *world) awaitUnpinned()                          {}
-func (w *world) refuses(*replica) bool                   { return false }
+
+// enterRoute starts the route's pooler, or makes the one there forget the last run: which server session a client gets
+// depends on what the pool went through before.
+func (e *Engine) enterRoute(ctx context.Context, run sim.Run) error {
+	e.pool = nil
+	if !run.Route.Pooled() {
+		return nil
+	}
+	host, port := e.server.HostPort()
+	o := pgbouncer.Options{
+		Run: e.run, Mode: run.Route.PoolMode(), PoolSize: run.Scenario.Pool.Size, RoundRobin: run.Scenario.Pool.RoundRobin,
+		Host: host, Port: port, User: e.server.User(), Password: e.server.Password(), LogDir: e.cfg.LogDir,
+		Settings: map[string]string{"stats_users": e.server.User()},
+	}
+	key := fmt.Sprintf("%s-%d-%t", o.Mode, o.PoolSize, o.RoundRobin)
+	o.Name = "pgbouncer-" + key
+	p := e.poolers[key]
+	if p == nil {
+		b, err := pgbouncer.Start(ctx, o)
+		if err != nil {
+			var u *pgbouncer.UnavailableError
+			if errors.As(err, &u) {
+				return &sim.EnvironmentError{Problem: u.Problem, Err: u.Err}
+			}
+			return fmt.Errorf("start PgBouncer: %w", err)
+		}
+		p = &poolerState{eng: e, p: b, opts: o}
+		e.poolers[key] = p
+	}
+	e.pool = p
+	if p.dirty {
+		if err := p.p.Reload(ctx, o); err != nil {
+			return err
+		}
+		p.dirty = false
+	}
+	return p.forget(ctx)
+}
+
+// forget ends every server session of the pool.
+func (p *poolerState) forget(ctx context.Context) error {
+	name := p.eng.db.name
+	pools, err := p.show("SHOW POOLS")
+	if err != nil {
+		return err
+	}
+	for _, r := range pools {
+		if r["database"] != name {
+			continue
+		}
+		for _, cmd := range []string{"KILL ", "RESUME "} {
+			if _, err := p.p.Admin(ctx, cmd+name); err != nil {
+				return fmt.Errorf("empty the pool: %w", err)
+			}
+		}
+	}
+	for began := now(); ; nap(200 * time.Microsecond) {
+		rows, err := p.eng.ask("sessions")
+		if err != nil {
+			return err
+		}
+		left := 0
+		for _, r := range rows {
+			if !strings.HasPrefix(r[2], "simrun ") && r[2] != warmName {
+				left++
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		if now()-began > patience {
+			return errors.New("the pool's server sessions do not end")
+		}
+	}
+}
+
+func (p *poolerState) address() string {
+	host, port := p.p.HostPort()
+	return net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+func (p *poolerState) close() error {
+	if p.console != nil {
+		p.console.close()
+	}
+	return p.p.Stop()
+}
+
+// closePools is for when the database goes away.
+func (e *Engine) closePools() {
+	for key, p := range e.poolers {
+		_ = p.close() // what is left of it dies with the run
+		delete(e.poolers, key)
+	}
+	e.pool = nil
+}
+
+// show asks the console, by column name.
+func (p *poolerState) show(cmd string) (rows []map[string]string, err error) {
+	for try := 0; ; try++ {
+		if p.console == nil {
+			s := startup{head: []byte{0, 3, 0, 0}, params: []string{"user", p.opts.User, "database", "pgbouncer"}}
+			if p.console, err = openLink(p.address(), s, "simrun console"); err != nil {
+				return nil, fmt.Errorf("connect to PgBouncer's console: %w", err)
+			}
+		}
+		b, err := p.console.roundTrip(message('Q', cmd), 1)
+		if err != nil {
+			p.console.close()
+			p.console = nil
+			if try == 0 {
+				continue // it was restarted
+			}
+			return nil, fmt.Errorf("PgBouncer's console, %s: %w", cmd, err)
+		}
+		return namedRows(b)
+	}
+}
+
+func namedRows(b []byte) (rows []map[string]string, err error) {
+	var cols []column
+	for {
+		t, body, rest, ok := nextMessage(b, false)
+		if !ok {
+			return rows, err
+		}
+		b = rest
+		switch t {
+		case 'T':
+			cols = describe(body)
+		case 'E':
+			err = &serverError{field(body, 'C'), field(body, 'M')}
+		case 'D':
+			row := map[string]string{}
+			for i, v := range columns(body) {
+				if i < len(cols) {
+					row[cols[i].name] = string(v)
+				}
+			}
+			rows = append(rows, row)
+		}
+	}
+}
+
+// pooledWaits adds to what Postgres says those who wait for a server session of a full pool.
+func (e *Engine) pooledWaits() (waits, error) {
+	rows, err := e.ask("sessions")
+	if err != nil {
+		return nil, err
+	}
+	e.appNames = map[int]string{}
+	for _, r := range rows {
+		pid, _ := strconv.Atoi(r[0])
+		e.appNames[pid] = r[2]
+	}
+	ws := waitsOf(rows)
+	pools, err := e.pool.show("SHOW POOLS")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pools {
+		if p["database"] != e.db.name || p["cl_waiting"] == "0" || p["sv_idle"]+p["sv_used"]+p["sv_tested"]+p["sv_login"] != "0000" {
+			continue
+		}
+		clients, err := e.pool.show("SHOW CLIENTS")
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range clients {
+			if name := c["application_name"]; c["state"] == "waiting" && c["database"] == e.db.name {
+				ws[name] = waiter{name: name, by: []int{0}}
+			}
+		}
+	}
+	return ws, nil
+}
+
+// pooledPID is the server process that works for g's session, or did last.
+func (e *Engine) pooledPID(g *gate) int {
+	if g.parked != 0 {
+		return g.serverPID
+	}
+	rows, err := e.ask("sessions")
+	if err != nil {
+		return 0
+	}
+	for _, r := range rows {
+		if r[2] == g.name {
+			pid, _ := strconv.Atoi(r[0])
+			return pid
+		}
+	}
+	return 0
+}
+
+// pooledExists reports whether the session's client is still known to the pooler, or a server session is still busy on
+// its behalf: with its statement, or with being reset.
+func (e *Engine) pooledExists(name string) (bool, error) {
+	clients, err := e.pool.show("SHOW CLIENTS")
+	if err != nil {
+		return false, err
+	}
+	for _, c := range clients {
+		if c["application_name"] == name {
+			return true, nil
+		}
+	}
+	pools, err := e.pool.show("SHOW POOLS")
+	if err != nil {
+		return false, err
+	}
+	for _, p := range pools {
+		if p["database"] == e.db.name && (p["sv_tested"] != "0" || p["sv_login"] != "0") {
+			return true, nil
+		}
+	}
+	rows, err := e.ask("sessions")
+	if err != nil {
+		return false, err
+	}
+	for _, r := range rows {
+		if r[2] == name && r[3] != "idle" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// awaitUnpinned waits until a notification has gone where it goes behind a pooler that gives every transaction another
+// session. There is no client to hear it; but until the server session has passed it on and the pooler has thrown it
+// away, the next client of that session might. The server process has a signal pending until it begins to work on the
+// notification, and sleeps again when it has sent it; and the console answers after the pooler has read what came before.
+func (w *world) awaitUnpinned() {
+	rows, err := w.eng.ask("sessions")
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	for _, r := range rows {
+		if r[3] != "idle" || strings.HasPrefix(r[2], "simrun ") {
+			continue
+		}
+		for began := now(); !atRest(r[0]) && now()-began < time.Second; {
+			nap(50 * time.Microsecond)
+		}
+	}
+	if w.eng.pool != nil {
+		_, err := w.eng.pool.show("SHOW VERSION")
+		w.fail(err)
+	}
+}
+
+// atRest reports whether a process sleeps and has no signal pending. A process that cannot be looked at, on another
+// machine, is given a moment.
+func atRest(pid string) bool {
+	b, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		nap(5 * time.Millisecond)
+		return true
+	}
+	text := string(b)
+	value := func(key string) string {
+		_, v, _ := strings.Cut(text, "\n"+key+":")
+		v, _, _ = strings.Cut(v, "\n")
+		return strings.TrimSpace(v)
+	}
+	return strings.HasPrefix(value("State"), "S") && strings.Trim(value("SigPnd")+value("ShdPnd"), "0") == ""
+}

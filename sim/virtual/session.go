@@ -28,7 +28,7 @@ func (w *world) open(g *gate, q *request) {
 		w.reply(g, q.delay, &event{req: q, end: errReset})
 		return
 	}
-	l, err := w.eng.session(w.run.Route, s, g.name)
+	l, err := w.eng.session(w.run.Route, s, g.name, w.crowded > 0)
 	if err != nil {
 		w.fail(fmt.Errorf("open a session for %s: %w", g.name, err))
 		return
@@ -86,9 +86,9 @@ func (w *world) sessionOver(g *gate) {
 	w.fail(w.eng.awaitEnd(w.run.Route, g.name, l.hello.pid))
 }
 
-// session opens a session on a route, or hands out a warm one.
-func (e *Engine) session(route sim.Route, s startup, name string) (*link, error) {
-	if !route.Pooled() && e.warmable() {
+// session opens a session on a route, or hands out a warm one. A crowded server has to be asked.
+func (e *Engine) session(route sim.Route, s startup, name string, crowded bool) (*link, error) {
+	if !route.Pooled() && e.warmable() && !crowded {
 		key := s.key()
 		if i := slices.IndexFunc(e.warm, func(l *link) bool { return l.key == key }); i >= 0 {
 			l := e.warm[i]
@@ -101,7 +101,7 @@ func (e *Engine) session(route sim.Route, s startup, name string) (*link, error)
 	}
 	first := name
 	if !route.Pooled() && e.warmable() {
-		first = "simrun/warm" // what DISCARD ALL goes back to
+		first = warmName // what DISCARD ALL goes back to
 	}
 	l, err := openLink(e.address(route), s, first)
 	if err != nil || l.hello.failed != "" || first == name {
@@ -110,6 +110,9 @@ func (e *Engine) session(route sim.Route, s startup, name string) (*link, error)
 	_, err = l.roundTrip(message('Q', "SET application_name='"+name+"'"), 1)
 	return l, err
 }
+
+// warmName is what a session kept for later is called.
+const warmName = "simrun/warm"
 
 // maxWarm bounds the server processes that are kept.
 const maxWarm = 40

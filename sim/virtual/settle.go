@@ -168,6 +168,12 @@ func (w *world) names(pids []int) (out []string) {
 }
 
 func (w *world) nameOf(pid int) string {
+	if w.run.Route.Pooled() {
+		if n := w.eng.appNames[pid]; isSession(n) {
+			return n
+		}
+		return ""
+	}
 	for _, g := range w.gates {
 		if g.link != nil && w.eng.pidOf(w.run.Route, g) == pid {
 			return g.name

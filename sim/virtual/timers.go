@@ -165,6 +165,9 @@ func (w *world) farewell(g *gate, b []byte) {
 // terminate has the server end g's session by pg_terminate_backend. It reports whether there was one.
 func (w *world) terminate(g *gate) bool {
 	pid := w.eng.pidOf(w.run.Route, g)
+	if pid == 0 && w.held.name == g.name {
+		pid = w.held.pid // behind a pooler another client has used the server session since
+	}
 	if pid == 0 {
 		return false
 	}
@@ -175,6 +178,13 @@ func (w *world) terminate(g *gate) bool {
 	}
 	if len(rows) != 1 || rows[0][0] != "t" {
 		return false
+	}
+	if !w.pinned() && g.tx == 'I' && g.flight == nil { // an idle client has no server session: only the lock goes
+		w.fail(w.eng.awaitProcess(pid))
+		w.moved = true
+		_, err := w.eng.pool.show("SHOW VERSION") // answered after the pooler has noticed
+		w.fail(err)
+		return true
 	}
 	if q := g.flight; q != nil { // it waited for a lock: its answer is the last word
 		q.mustEnd = true

@@ -47,6 +47,8 @@ type world struct {
 	clockAt  int64 // what the database's clock was last set to, in microseconds
 	unpinned bool  // a pooler was told to give every transaction another session
 	marks    int
+	down     int  // faults that have connections refused
+	crowded  int  // faults that leave the server no connection
 	moved    bool // who holds the key may have changed
 	noted    map[string]bool
 	closing  bool // the horizon is past: nothing is started any more
