@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -124,22 +125,41 @@ func (e *Engine) pooler(ctx context.Context, route sim.Route, pool sim.Pool) (*p
 	if p, ok := e.poolers[key]; ok {
 		return p, nil
 	}
-	host, port := e.cfg.Server.HostPort()
-	u, err := url.Parse(e.cfg.Server.DSN("postgres"))
+	o, err := e.poolerOptions(route, pool)
 	if err != nil {
-		return nil, errors.New("read the server's address") // the error would print it
+		return nil, err
 	}
-	password, _ := u.User.Password()
-	p, err := pgbouncer.Start(ctx, pgbouncer.Options{
-		Run: e.cfg.Run, Mode: route.PoolMode(), PoolSize: pool.Size, RoundRobin: pool.RoundRobin,
-		Host: host, Port: port, User: u.User.Username(), Password: password, LogDir: e.cfg.LogDir,
-		Name: fmt.Sprintf("pgbouncer-%s-%d", route.PoolMode(), len(e.poolers)+1),
-	})
+	o.Name = fmt.Sprintf("pgbouncer-%s-%d", route.PoolMode(), len(e.poolers)+1)
+	p, err := pgbouncer.Start(ctx, o)
 	if err != nil {
 		return nil, &sim.EnvironmentError{Problem: "PgBouncer did not start", Err: err}
 	}
 	e.poolers[key] = p
 	return p, nil
+}
+
+func (e *Engine) poolerOptions(route sim.Route, pool sim.Pool) (pgbouncer.Options, error) {
+	host, port := e.cfg.Server.HostPort()
+	u, err := url.Parse(e.cfg.Server.DSN("postgres"))
+	if err != nil {
+		return pgbouncer.Options{}, errors.New("read the server's address") // the error would print it
+	}
+	password, _ := u.User.Password()
+	return pgbouncer.Options{
+		Run: e.cfg.Run, Mode: route.PoolMode(), PoolSize: pool.Size, RoundRobin: pool.RoundRobin,
+		Host: host, Port: port, User: u.User.Username(), Password: password, LogDir: e.cfg.LogDir,
+	}, nil
+}
+
+// poolerDSN is the pooler's own address, past every link.
+func (e *Engine) poolerDSN(p *pgbouncer.Pooler, database string) (string, error) {
+	u, err := url.Parse(e.cfg.Server.DSN(database))
+	if err != nil {
+		return "", errors.New("read the server's address")
+	}
+	host, port := p.HostPort()
+	u.Host = net.JoinHostPort(host, strconv.Itoa(port))
+	return u.String(), nil
 }
 
 // A world is one run.
@@ -159,6 +179,7 @@ type world struct {
 	mu       sync.Mutex
 	replicas []*replica
 	err      error // first failure of the harness
+	ended    bool  // no replica is started any more
 }
 
 // Run carries out run.Plan; see the package comment.
@@ -223,7 +244,6 @@ func (w *world) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer observer.Close(context.WithoutCancel(ctx))
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	var watchers sync.WaitGroup
@@ -243,6 +263,9 @@ func (w *world) play(ctx context.Context) error {
 		running.Go(func() { w.carryOut(runCtx, i+1, f) })
 	}
 	w.sleepUntil(runCtx, w.plan.Horizon.D())
+	w.mu.Lock()
+	w.ended = true
+	w.mu.Unlock()
 	end()
 	running.Wait()
 	w.stopAll()
@@ -324,6 +347,13 @@ func (w *world) fail(err error) {
 	}
 	w.mu.Unlock()
 	w.end()
+}
+
+// over says that the horizon was reached, or the run given up.
+func (w *world) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
 }
 
 func (w *world) failure() error {

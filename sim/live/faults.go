@@ -2,15 +2,15 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/sim"
 	"github.com/seed-aafb3a99/simrun/sim/netfault"
 )
 
-// An injection is a fault that took effect on one replica: the proof, seen from outside, and what undoes it.
+// An injection is a fault that took effect: the proof, seen from outside, and what undoes it.
 type injection struct {
 	proof string
 	heal  func(context.Context) error // nil: it was over at once
@@ -21,72 +21,164 @@ type errMoot string
 
 func (e errMoot) Error() string { return string(e) }
 
-// injectors carry a fault out on one replica. fault is its number.
-var injectors = map[sim.FaultKind]func(w *world, ctx context.Context, r *replica, fault int) (injection, error){
+// onReplica carries a fault out on one replica. fault is its number.
+var onReplica = map[sim.FaultKind]func(w *world, ctx context.Context, r *replica, fault int) (injection, error){
 	sim.Kill:             (*world).kill,
+	sim.Restart:          (*world).stop,
+	sim.Stop:             (*world).stop,
+	sim.StepDown:         (*world).stepDown,
 	sim.Pause:            (*world).pause,
 	sim.Disconnect:       (*world).disconnect,
+	sim.BlackHole:        (*world).blackHole,
+	sim.HalfOpen:         (*world).halfOpen,
+	sim.Latency:          (*world).latency,
+	sim.Slow:             (*world).slow,
 	sim.TerminateBackend: (*world).terminateBackend,
+	sim.CancelStatement:  (*world).cancelStatement,
+}
+
+// onWorld carries a fault out that is aimed at nobody in particular.
+var onWorld = map[sim.FaultKind]func(w *world, ctx context.Context) (injection, error){
+	sim.PostgresRestart:      (*world).postgresRestart,
+	sim.ConnectionsExhausted: (*world).connectionsExhausted,
+	sim.PoolerRestart:        (*world).poolerRestart,
+	sim.PoolerReload:         (*world).poolerReload,
+	sim.PoolerNoise:          (*world).poolerNoise,
+}
+
+// A strike is one fault under way.
+type strike struct {
+	w       *world
+	n       int // its number
+	f       sim.Fault
+	targets []int
+}
+
+// say records what became of the fault.
+func (s strike) say(op string, e sim.Event) {
+	e.Kind, e.Op, e.Fault = sim.EvFault, op, s.n
+	s.w.add(e)
+}
+
+// outcome records an injection's outcome and returns what heals it.
+func (s strike) outcome(targets []int, in injection, err error) func(context.Context) error {
+	var moot errMoot
+	switch {
+	case errors.As(err, &moot):
+		s.say(sim.OpMoot, sim.Event{Targets: targets, Reason: moot.Error()})
+		return nil
+	case err != nil:
+		s.say(sim.OpFailed, sim.Event{Targets: targets, Reason: err.Error()})
+		return nil
+	}
+	s.say(sim.OpApplied, sim.Event{Targets: targets, Text: in.proof})
+	return in.heal
 }
 
 // carryOut waits for a fault's instant, breaks, heals, and records each step.
 func (w *world) carryOut(ctx context.Context, n int, f sim.Fault) {
-	ev := func(op string, e sim.Event) {
-		e.Kind, e.Op, e.Fault = sim.EvFault, op, n
-		w.add(e)
-	}
+	s := strike{w: w, n: n, f: f}
 	if !w.sleepUntil(ctx, f.At.D()) {
-		ev(sim.OpMoot, sim.Event{Reason: "the run ended before its instant", Text: f.String()})
+		s.say(sim.OpMoot, sim.Event{Reason: "the run ended before its instant", Text: f.String()})
+		return
+	}
+	if inject, ok := onWorld[f.Kind]; ok {
+		s.say(sim.OpPlanned, sim.Event{Text: f.String()})
+		in, err := inject(w, context.WithoutCancel(ctx))
+		s.heal(ctx, []func(context.Context) error{s.outcome(nil, in, err)})
 		return
 	}
 	targets, ok := w.resolve(ctx, f.Target)
 	if !ok {
-		ev(sim.OpMoot, sim.Event{Reason: fmt.Sprintf("there was no %s to hit", f.Target), Text: f.String()})
+		s.say(sim.OpMoot, sim.Event{Reason: fmt.Sprintf("there was no %s to hit", f.Target), Text: f.String()})
 		return
 	}
-	var ids []int
 	for _, r := range targets {
-		ids = append(ids, r.id)
+		s.targets = append(s.targets, r.id)
 	}
-	inject, known := injectors[f.Kind]
-	if !known || f.Before != nil || f.After != nil {
-		ev(sim.OpFailed, sim.Event{Reason: "the live engine cannot do this fault", Targets: ids, Text: f.String()})
+	s.say(sim.OpPlanned, sim.Event{Targets: s.targets, Text: f.String()})
+	if f.Kind == sim.CutReply || f.Before != nil || f.After != nil {
+		s.atStatement(ctx, targets)
 		return
 	}
-	ev(sim.OpPlanned, sim.Event{Targets: ids, Text: f.String()})
+	s.strike(ctx, targets)
+}
+
+// strike breaks the targets now, and heals them.
+func (s strike) strike(ctx context.Context, targets []*replica) {
+	inject, ok := onReplica[s.f.Kind]
+	if !ok {
+		s.say(sim.OpFailed, sim.Event{Targets: s.targets, Reason: "the live engine cannot do this fault"})
+		return
+	}
 	var heals []func(context.Context) error
 	for _, r := range targets {
 		// A fault that has begun is finished, also when the run is being stopped.
-		in, err := inject(w, context.WithoutCancel(ctx), r, n)
-		if moot, is := err.(errMoot); is {
-			ev(sim.OpMoot, sim.Event{Targets: []int{r.id}, Reason: moot.Error()})
-			continue
-		}
-		if err != nil {
-			ev(sim.OpFailed, sim.Event{Targets: []int{r.id}, Reason: err.Error()})
-			continue
-		}
-		ev(sim.OpApplied, sim.Event{Targets: []int{r.id}, Text: in.proof})
-		if in.heal != nil {
-			heals = append(heals, in.heal)
+		in, err := inject(s.w, context.WithoutCancel(ctx), r, s.n)
+		heals = append(heals, s.outcome([]int{r.id}, in, err))
+	}
+	s.heal(ctx, heals)
+}
+
+// heal waits for the fault's time and undoes it. The end of the run undoes everything else.
+func (s strike) heal(ctx context.Context, heals []func(context.Context) error) {
+	var left []func(context.Context) error
+	for _, h := range heals {
+		if h != nil {
+			left = append(left, h)
 		}
 	}
-	if len(heals) > 0 {
-		if f.For == 0 && f.Kind == sim.Kill {
-			return // killed for good
-		}
-		w.sleepUntil(ctx, w.since()+f.For.D())
-		if ctx.Err() != nil {
-			return // the end of the run undoes everything
-		}
-		for _, heal := range heals {
-			if err := heal(ctx); err != nil {
-				ev(sim.OpFailed, sim.Event{Targets: ids, Reason: "heal: " + err.Error()})
+	over := s.f.For == 0 && (s.f.Kind == sim.Kill || s.f.Kind == sim.Stop) // for good
+	if len(left) > 0 && !over {
+		s.w.sleepUntil(ctx, s.w.since()+s.f.For.D())
+		// Also when the run has ended: a link or a server that stays broken would break the next run.
+		for _, heal := range left {
+			if err := heal(context.WithoutCancel(ctx)); err != nil {
+				s.say(sim.OpFailed, sim.Event{Targets: s.targets, Reason: "heal: " + err.Error()})
 				return
 			}
 		}
 	}
-	ev(sim.OpHealed, sim.Event{Targets: ids})
+	s.say(sim.OpHealed, sim.Event{Targets: s.targets})
+}
+
+// atStatement waits on the targets' links for the statement that the fault is about. The targets were resolved at the
+// fault's instant; a leader that changes meanwhile is not followed.
+func (s strike) atStatement(ctx context.Context, targets []*replica) {
+	when, trigger := netfault.After, sim.Trigger{Nth: 1} // cut-reply without a trigger: the next statement
+	if s.f.Before != nil {
+		when, trigger = netfault.Before, *s.f.Before
+	} else if s.f.After != nil {
+		trigger = *s.f.After
+	}
+	for _, r := range targets {
+		trap := r.link.Trap(when, trigger.Pattern, max(trigger.Nth, 1))
+		if err := trap.Wait(ctx); err != nil {
+			trap.Release()
+			s.say(sim.OpMoot, sim.Event{Targets: []int{r.id}, Reason: "its statement did not come"})
+			continue
+		}
+		if s.f.Kind == sim.CutReply {
+			if trap.Cut(netfault.RST) {
+				s.say(sim.OpApplied, sim.Event{Targets: []int{r.id}, Text: "the server had answered; the answer is lost and the connection cut"})
+				s.say(sim.OpHealed, sim.Event{Targets: []int{r.id}})
+			} else {
+				s.say(sim.OpMoot, sim.Event{Targets: []int{r.id}, Reason: "the connection was over already"})
+			}
+			continue
+		}
+		one := s
+		one.targets = []int{r.id}
+		inject, ok := onReplica[s.f.Kind]
+		if !ok {
+			s.say(sim.OpFailed, sim.Event{Targets: one.targets, Reason: "the live engine cannot do this fault at a statement"})
+			trap.Release()
+			continue
+		}
+		in, err := inject(s.w, context.WithoutCancel(ctx), r, s.n)
+		trap.Release() // what the trap holds goes on into the broken world
+		one.heal(ctx, []func(context.Context) error{one.outcome(one.targets, in, err)})
+	}
 }
 
 // resolve says whom a target means now. When it means nobody it waits as long as an election may take, a probe and two
@@ -121,92 +213,4 @@ func (w *world) meant(t sim.Target) (rs []*replica) {
 		}
 	}
 	return rs
-}
-
-func (w *world) kill(_ context.Context, r *replica, fault int) (injection, error) {
-	w.mu.Lock()
-	child, reports := r.child, r.reports
-	r.stopping = true
-	w.mu.Unlock()
-	if err := child.Kill(); err != nil {
-		return injection{}, fmt.Errorf("kill replica %d: %w", r.id, err)
-	}
-	<-reports
-	return injection{"the process is gone", func(context.Context) error { return w.boot(r, fault) }}, nil
-}
-
-func (w *world) pause(ctx context.Context, r *replica, fault int) (injection, error) {
-	w.mu.Lock()
-	child, inc := r.child, r.inc
-	already := r.paused
-	r.paused = true
-	w.mu.Unlock()
-	if already {
-		return injection{}, errMoot("it was paused already")
-	}
-	if err := child.Signal(syscall.SIGSTOP); err != nil {
-		return injection{}, fmt.Errorf("pause replica %d: %w", r.id, err)
-	}
-	if err := w.untilState(ctx, r, "T"); err != nil {
-		return injection{}, fmt.Errorf("pause replica %d: %w", r.id, err)
-	}
-	w.add(sim.Event{Kind: sim.EvPaused, Replica: r.id, Incarnation: inc, Fault: fault})
-	heal := func(ctx context.Context) error {
-		w.mu.Lock()
-		same := r.up && r.inc == inc
-		r.paused = r.paused && !same
-		w.mu.Unlock()
-		if !same {
-			return nil // killed meanwhile
-		}
-		// Stamped before the signal: from here on the process may do things.
-		w.add(sim.Event{Kind: sim.EvResumed, Replica: r.id, Incarnation: inc, Fault: fault})
-		return child.Signal(syscall.SIGCONT)
-	}
-	return injection{"the process is in state T", heal}, nil
-}
-
-func (w *world) untilState(ctx context.Context, r *replica, want string) error {
-	var state string
-	for range 500 {
-		var err error
-		if state, err = r.child.State(); err != nil {
-			return err
-		}
-		if state == want {
-			return nil
-		}
-		if !w.sleepUntil(ctx, w.since()+2*time.Millisecond) {
-			return ctx.Err()
-		}
-	}
-	return fmt.Errorf("the process is in state %s and not %s", state, want)
-}
-
-func (w *world) disconnect(_ context.Context, r *replica, _ int) (injection, error) {
-	n := r.link.Cut(netfault.FIN)
-	if n == 0 {
-		return injection{}, errMoot("it had no open connection")
-	}
-	return injection{proof: fmt.Sprintf("%d connections closed on both sides", n)}, nil
-}
-
-func (w *world) terminateBackend(ctx context.Context, r *replica, _ int) (injection, error) {
-	names, err := w.sessions(ctx, r, sim.UseLease)
-	if err != nil {
-		return injection{}, err
-	}
-	if len(names) == 0 {
-		return injection{}, errMoot("it had no lease session on the server")
-	}
-	for _, name := range names {
-		gone, err := w.e.cfg.Server.TerminateSession(ctx, w.database, name)
-		if err != nil {
-			return injection{}, fmt.Errorf("terminate session %s: %w", name, err)
-		}
-		if !gone {
-			return injection{}, fmt.Errorf("session %s is still there after pg_terminate_backend", name)
-		}
-	}
-	return injection{proof: fmt.Sprintf("%d backend gone from pg_stat_activity", len(names))}, nil
 }

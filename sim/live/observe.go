@@ -13,16 +13,23 @@ import (
 // samplingPause is the time between two looks at pg_locks: a hold shorter than it can be missed, so its absence proves nothing.
 const samplingPause = 4 * time.Millisecond
 
-// observe records who holds the role's key, as the server knows it, whenever that changed.
+// observe records who holds the role's key, as the server knows it, whenever that changed. When the server is restarted under it, it
+// connects again: what was held before is free then.
 func (w *world) observe(ctx context.Context, conn *pgx.Conn) {
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	last, lastSent := "nobody has looked yet", time.Duration(0)
 	for ctx.Err() == nil {
 		sent := w.since()
 		holders, err := pg.Holders(context.WithoutCancel(ctx), conn, w.database, w.run.Impl.Role.Key)
 		got := w.since()
 		if err != nil {
-			w.fail(err)
-			return
+			if conn, err = w.reconnect(ctx, conn, err); err != nil {
+				if ctx.Err() == nil {
+					w.fail(err)
+				}
+				return
+			}
+			continue
 		}
 		name := ""
 		if len(holders) > 0 {
@@ -38,6 +45,26 @@ func (w *world) observe(ctx context.Context, conn *pgx.Conn) {
 		lastSent = sent
 		w.sleepUntil(ctx, got+samplingPause)
 	}
+}
+
+// reconnectPatience is how long a restart of the server may take.
+const reconnectPatience = 20 * time.Second
+
+// reconnect replaces a connection that the server ended; why is returned when the server does not come back.
+func (w *world) reconnect(ctx context.Context, old *pgx.Conn, why error) (*pgx.Conn, error) {
+	if !old.IsClosed() {
+		return old, why // the server answered; a new connection would hear the same
+	}
+	for end := w.since() + reconnectPatience; w.since() < end; {
+		conn, err := w.e.cfg.Server.Connect(ctx, w.database, "simrun observer")
+		if err == nil {
+			return conn, nil
+		}
+		if !w.sleepUntil(ctx, w.since()+samplingPause) {
+			break
+		}
+	}
+	return old, why
 }
 
 // watchStalls measures how much later than asked this process gets the processor: the best sign that replicas were kept waiting as well.

@@ -1,0 +1,59 @@
+package live
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/netfault"
+)
+
+func (w *world) disconnect(_ context.Context, r *replica, _ int) (injection, error) {
+	n := r.link.Cut(netfault.FIN)
+	if n == 0 {
+		return injection{}, errMoot("it had no open connection")
+	}
+	return injection{proof: fmt.Sprintf("%d connections closed on both sides", n)}, nil
+}
+
+func (w *world) blackHole(_ context.Context, r *replica, _ int) (injection, error) {
+	n := r.link.Open()
+	r.link.Set(netfault.Both, netfault.Hold)
+	heal := func(context.Context) error { r.link.Set(netfault.Both, netfault.Pass); return nil }
+	return injection{fmt.Sprintf("both directions of %d open connections are held", n), heal}, nil
+}
+
+// halfOpen hides the server's side. Healing it lets the server notice: by then it has given up, or the connection is cut.
+func (w *world) halfOpen(_ context.Context, r *replica, _ int) (injection, error) {
+	n, err := r.link.HalfOpen(true)
+	if err != nil {
+		return injection{}, fmt.Errorf("make the link of replica %d half open: %w", r.id, err)
+	}
+	if n == 0 {
+		return injection{}, errMoot("it had no open connection")
+	}
+	heal := func(context.Context) error {
+		if _, err := r.link.HalfOpen(false); err != nil {
+			return err
+		}
+		r.link.Cut(netfault.RST)
+		return nil
+	}
+	return injection{fmt.Sprintf("%d sockets drop what the server sends and send nothing", n), heal}, nil
+}
+
+func (w *world) latency(_ context.Context, r *replica, _ int) (injection, error) {
+	d := scaled(sim.LatencyAdds, w.e.cfg.TimeScale).D()
+	r.link.Delay(netfault.Both, d)
+	heal := func(context.Context) error { r.link.Delay(netfault.Both, 0); return nil }
+	return injection{fmt.Sprintf("each way of the link takes %s more", d), heal}, nil
+}
+
+// slowBytes is a rate at which an answer of a hundred bytes takes about as long as sim.SlowAdds says at the default time scale.
+const slowBytes = 1500
+
+func (w *world) slow(_ context.Context, r *replica, _ int) (injection, error) {
+	r.link.Slow(netfault.Down, slowBytes)
+	heal := func(context.Context) error { r.link.Slow(netfault.Down, 0); return nil }
+	return injection{fmt.Sprintf("answers pass at %d bytes a second", slowBytes), heal}, nil
+}

@@ -1,0 +1,116 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+)
+
+func (w *world) kill(_ context.Context, r *replica, fault int) (injection, error) {
+	w.mu.Lock()
+	child, reports := r.child, r.reports
+	r.stopping = true
+	w.mu.Unlock()
+	if err := child.Kill(); err != nil {
+		return injection{}, fmt.Errorf("kill replica %d: %w", r.id, err)
+	}
+	<-reports
+	return injection{"the process is gone", w.again(r, fault)}, nil
+}
+
+// stop asks the process to stop and waits until it has; one that does not within its grace is a failed fault.
+func (w *world) stop(_ context.Context, r *replica, fault int) (injection, error) {
+	w.mu.Lock()
+	reports := r.reports
+	r.stopping = true
+	w.mu.Unlock()
+	if err := w.order(r, sim.OrderStop); err != nil {
+		return injection{}, err
+	}
+	select {
+	case <-reports:
+		return injection{"the process has stopped by itself", w.again(r, fault)}, nil
+	case <-time.After(w.intervals.StopGrace.D() + w.intervals.BeatDeadline.D() + time.Second):
+		return injection{}, fmt.Errorf("replica %d did not stop within its grace", r.id)
+	}
+}
+
+// again starts the process anew; not when the run has ended meanwhile.
+func (w *world) again(r *replica, fault int) func(context.Context) error {
+	return func(context.Context) error {
+		if w.over() {
+			return nil
+		}
+		return w.boot(r, fault)
+	}
+}
+
+func (w *world) stepDown(_ context.Context, r *replica, _ int) (injection, error) {
+	if err := w.order(r, sim.OrderStepDown); err != nil {
+		return injection{}, err
+	}
+	return injection{proof: "the order was written to the process"}, nil
+}
+
+func (w *world) order(r *replica, what string) error {
+	b, err := json.Marshal(sim.Order{Order: what})
+	if err == nil {
+		_, err = r.child.Stdin().Write(append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("order replica %d to %s: %w", r.id, what, err)
+	}
+	return nil
+}
+
+func (w *world) pause(ctx context.Context, r *replica, fault int) (injection, error) {
+	w.mu.Lock()
+	child, inc := r.child, r.inc
+	already := r.paused
+	r.paused = true
+	w.mu.Unlock()
+	if already {
+		return injection{}, errMoot("it was paused already")
+	}
+	if err := child.Signal(syscall.SIGSTOP); err != nil {
+		return injection{}, fmt.Errorf("pause replica %d: %w", r.id, err)
+	}
+	if err := w.untilState(ctx, r, "T"); err != nil {
+		return injection{}, fmt.Errorf("pause replica %d: %w", r.id, err)
+	}
+	w.add(sim.Event{Kind: sim.EvPaused, Replica: r.id, Incarnation: inc, Fault: fault})
+	heal := func(context.Context) error {
+		w.mu.Lock()
+		same := r.up && r.inc == inc && r.paused
+		r.paused = r.paused && !same
+		w.mu.Unlock()
+		if !same {
+			return nil // killed or stopped meanwhile
+		}
+		// Stamped before the signal: from here on the process may do things.
+		w.add(sim.Event{Kind: sim.EvResumed, Replica: r.id, Incarnation: inc, Fault: fault})
+		return child.Signal(syscall.SIGCONT)
+	}
+	return injection{"the process is in state T", heal}, nil
+}
+
+func (w *world) untilState(ctx context.Context, r *replica, want string) error {
+	var state string
+	for range 500 {
+		var err error
+		if state, err = r.child.State(); err != nil {
+			return err
+		}
+		if state == want {
+			return nil
+		}
+		if !w.sleepUntil(ctx, w.since()+2*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("the process is in state %s and not %s", state, want)
+}
