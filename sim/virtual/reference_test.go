@@ -1,0 +1,115 @@
+package virtual_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-aafb3a99/simrun/invariants"
+	"github.com/seed-aafb3a99/simrun/scenarios"
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/gen"
+	"github.com/seed-aafb3a99/simrun/sim/pg/pgtest"
+	"github.com/seed-aafb3a99/simrun/sim/replica"
+	"github.com/seed-aafb3a99/simrun/sim/virtual"
+)
+
+var (
+	plansFlag = flag.Int("plans", 2, "plans of each scenario")
+	againFlag = flag.Int("again", 2, "runs of each plan")
+	onlyFlag  = flag.String("only", "", "one scenario")
+	routeFlag = flag.String("onroute", "", "one route")
+	implFlag  = flag.String("impl", "reference", "implementation")
+	showFlag  = flag.Bool("show", false, "print the histories")
+)
+
+func carry(t *testing.T, e *virtual.Engine, run sim.Run) (*sim.History, error) {
+	t.Helper()
+	var buf bytes.Buffer
+	rec, err := sim.NewRecorder(&buf, e.Header(run))
+	require.NoError(t, err)
+	runErr := e.Run(context.Background(), run, rec)
+	h, err := rec.Close()
+	require.NoError(t, err)
+	return h, runErr
+}
+
+func lines(h *sim.History) (out []string) {
+	for _, e := range h.Events {
+		b, _ := json.Marshal(e)
+		out = append(out, string(b))
+	}
+	return out
+}
+
+// same fails at the first difference of two histories.
+func same(t *testing.T, a, b *sim.History) {
+	t.Helper()
+	if a.Digest() == b.Digest() {
+		return
+	}
+	la, lb := lines(a), lines(b)
+	for i := range la {
+		if i >= len(lb) || la[i] != lb[i] {
+			for _, l := range la[max(0, i-15):i] {
+				t.Log(l)
+			}
+			other := ""
+			if i < len(lb) {
+				other = lb[i]
+			}
+			require.Failf(t, "the histories differ", "at event %d of %d and %d:\n%s\n%s", i+1, len(la), len(lb), la[i], other)
+		}
+	}
+}
+
+// TestReference runs the reference through every scenario and route: the same plan gives the same history, and no
+// invariant is violated.
+func TestReference(t *testing.T) {
+	e, err := virtual.New(t, virtual.Config{Server: pgtest.Server(t)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	impl, ok := replica.ByName(*implFlag)
+	require.True(t, ok)
+	for _, s := range scenarios.All() {
+		if *onlyFlag != "" && s.Name != *onlyFlag {
+			continue
+		}
+		for _, route := range s.Routes {
+			if *routeFlag != "" && string(route) != *routeFlag {
+				continue
+			}
+			t.Run(s.Name+"/"+string(route), func(t *testing.T) {
+				began := time.Now()
+				for i := range *plansFlag {
+					run := sim.Run{Scenario: s, Plan: gen.Plan(s, 1, i), Route: route, Impl: impl, Seed: 1, Schedule: i}
+					first, err := carry(t, e, run)
+					if *showFlag || err != nil {
+						for _, l := range lines(first) {
+							fmt.Fprintln(os.Stderr, l)
+						}
+					}
+					require.NoError(t, err)
+					for range *againFlag - 1 {
+						again, err := carry(t, e, run)
+						require.NoError(t, err)
+						same(t, first, again)
+					}
+					for _, v := range invariants.Check(s.Invariants, first) {
+						if v.Status != sim.StatusHeld {
+							t.Logf("plan %d: %s %s %s %v", i, v.Invariant, v.Status, v.Reason, v.Violations)
+						}
+					}
+				}
+				t.Logf("%s a run, %+v", time.Since(began)/time.Duration(*plansFlag**againFlag), e.Stats())
+			})
+		}
+	}
+}
