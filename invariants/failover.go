@@ -377,7 +377,7 @@ func (w *world) causeOfSlowFailover(r release, c course) string {
 
 // stranded judges a route on which a lock belongs to a backend: one that outlives its holder's belief lets nobody lead.
 func (w *world) stranded() (f finding) {
-	f.nothing = fmt.Sprintf("on %s nobody led, and no lock was left behind", w.h.Header.Route)
+	f.nothing = fmt.Sprintf("on %s no leadership ended before the run did, and no lock was left behind", w.h.Header.Route)
 	f.note("on a route that cannot carry a session lock, only locks left behind are judged")
 	allowed := w.iv.StopGrace + w.iv.BeatDeadline + w.iv.Retry + w.allow
 	for _, l := range w.leaderships {

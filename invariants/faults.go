@@ -2,6 +2,7 @@ package invariants
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -71,6 +72,7 @@ type fault struct {
 	nature                   nature
 	plan                     sim.Fault
 	planned, applied, healed *sim.Event
+	proved                   *sim.Event // on the last of its targets
 	targets                  []int
 	span                     span // the time for which it may have been in play
 }
@@ -90,14 +92,16 @@ func (w *world) takeFault(e *sim.Event) {
 		i = len(w.faults) - 1
 	}
 	f := w.faults[i]
-	if len(e.Targets) > 0 {
-		f.targets = e.Targets
-	}
 	switch e.Op {
 	case sim.OpPlanned:
 		f.planned = e
 	case sim.OpApplied:
-		f.applied = e
+		// One event for all targets, or one for each.
+		f.targets = replicas(append(f.targets, e.Targets...)...)
+		if f.applied == nil {
+			f.applied = e
+		}
+		f.proved = e
 	case sim.OpHealed:
 		f.healed = e
 	}
@@ -108,7 +112,7 @@ func (w *world) takeFault(e *sim.Event) {
 func (w *world) finishFaults() {
 	w.faults = slices.DeleteFunc(w.faults, func(f *fault) bool { return f.applied == nil })
 	for _, f := range w.faults {
-		f.span = span{f.applied.Earliest(), f.applied.Latest()}
+		f.span = span{f.applied.Earliest(), f.proved.Latest()}
 		if f.planned != nil {
 			// The plan may be announced as a whole at the start: the planned instant is the earliest that counts.
 			f.span.from = min(f.span.from, max(f.planned.At, w.scaled(f.plan.At)))
@@ -165,6 +169,18 @@ func (w *world) delivery(replica int) (d sim.Duration) {
 	return d
 }
 
+// serverGivesUp is how long the server keeps the session of a client that the fault has silenced.
+func (w *world) serverGivesUp(f *fault) sim.Duration {
+	d, on := w.ttl()
+	if !on {
+		d = math.MaxInt64
+	}
+	if f.kind == sim.HalfOpen && f.plan.For > 0 {
+		d = min(d, w.scaled(f.plan.For)) // then it notices
+	}
+	return d
+}
+
 // A bound is a length of time with the reason for it.
 type bound struct {
 	d   sim.Duration
@@ -189,9 +205,8 @@ func (w *world) lossBound(l *leadership, by sim.Duration) bound {
 }
 
 func (w *world) boundAfter(f *fault, replica int, delayed bool) bound {
-	ttl, on := w.ttl()
 	switch n := f.nature.news; {
-	case n == outlived && on && ttl < w.trust():
+	case n == outlived && w.serverGivesUp(f) < w.trust():
 		return bound{w.trust(), fmt.Sprintf("%s, and the server ends a silent session before trust runs out", f)}
 	case n == delivered && delayed:
 		return bound{w.trust(), fmt.Sprintf("%s, and the news of it is delayed", f)}

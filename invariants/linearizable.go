@@ -256,11 +256,11 @@ func until(ops []porcupine.Operation, t int64) (known []porcupine.Operation) {
 	return known
 }
 
-// holderBefore is the last that was told that it has the lock before the operation began.
+// holderBefore is the last other that was told that it has the lock before the operation was answered.
 func holderBefore(ops []porcupine.Operation, o porcupine.Operation) (last *input) {
 	for _, p := range ops {
 		in := p.Input.(input)
-		if in.op == opTry && in.answer == sim.Acquired && p.Return <= o.Call {
+		if in.op == opTry && in.answer == sim.Acquired && p.Return <= o.Return && p.ClientId != o.ClientId {
 			last = &in
 		}
 	}

@@ -2,6 +2,7 @@ package invariants
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-aafb3a99/simrun/sim"
 )
@@ -26,8 +27,27 @@ func noDuplicatePublish(w *world) (f finding) {
 	}
 	f.examined = len(w.effects)
 	f.nothing = "nothing was published"
+	// What the same publishers did to several rows is one violation.
+	type group struct {
+		v    sim.Violation
+		rows []int64
+	}
+	groups := map[string]*group{}
+	var names []string
 	for _, u := range order {
-		f.violated(w.published(first[u], extra[u]))
+		v := w.published(first[u], extra[u])
+		name := fmt.Sprint(v.Replicas, v.Cause)
+		if g := groups[name]; g != nil {
+			g.rows = append(g.rows, u.row)
+			continue
+		}
+		groups[name] = &group{v: v}
+		names = append(names, name)
+	}
+	for _, name := range names {
+		g := groups[name]
+		g.v.Text += more(g.rows)
+		f.violated(g.v)
 	}
 	return f
 }
@@ -44,6 +64,7 @@ func (w *world) published(first *effect, again []*effect) sim.Violation {
 		v.Replicas = replicas(append(v.Replicas, e.who.replica)...)
 		v.Events = append(v.Events, e.Seq)
 	}
+	slices.Sort(v.Replicas)
 	v.Text = fmt.Sprintf("row %d (unit %d) was published %s: %s", first.Row, first.Unit, times(len(words)), list(words))
 	return v
 }

@@ -66,8 +66,9 @@ func (w *world) withoutLeadership(e *effect) (text, cause string) {
 	if !ok {
 		closed = e.by.lead.At
 	}
-	// A process that is stopped between its check and its report wakes up late; what counts is how long it ran.
-	if w.live && e.by.life.ranFor(closed, begun) <= w.allow {
+	// A process that is stopped between its check of the time and BEGIN wakes up late; what counts is how long it ran since. (In a
+	// virtual run what it did while paused comes to pass when it is continued.)
+	if e.by.life.ranFor(closed, begun) <= w.allow {
 		return "", ""
 	}
 	why := "its trust had run out"
