@@ -11,12 +11,15 @@ import (
 // setClock makes the database's clock show the present instant, and tells g's transaction, if one has been open for a
 // while, when it began: now() is the beginning of the transaction.
 func (w *world) setClock(g *gate) {
-	if t := time.Now().UnixMicro(); t != w.clockAt {
-		if err := w.eng.tellTime(t); err != nil {
+	if t := time.Now(); !t.Equal(w.clockSet) {
+		// Two instants within a microsecond get two readings, so that each reading means one instant.
+		micros := max(t.UnixMicro(), w.clockAt+1)
+		if err := w.eng.tellTime(micros); err != nil {
 			w.fail(err)
 			return
 		}
-		w.clockAt = t
+		w.clockSet, w.clockAt = t, micros
+		w.instants[micros] = t
 	}
 	if g.tx != 'T' || g.txTold || g.txBegan.Equal(time.Now()) || g.flight != nil {
 		return

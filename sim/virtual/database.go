@@ -276,8 +276,8 @@ func (d *database) load(ctx context.Context, run sim.Run) error {
 	return nil
 }
 
-// ledger reads what was committed.
-func (e *Engine) ledger(ctx context.Context, starts time.Time) ([]sim.Event, error) {
+// ledger reads what was committed, with the time in microseconds since 1970.
+func (e *Engine) ledger(ctx context.Context) ([]sim.Event, error) {
 	d := e.db
 	if d.owner == nil || d.owner.IsClosed() {
 		conn, err := e.server.Connect(ctx, d.name, "simrun ledger")
@@ -286,11 +286,7 @@ func (e *Engine) ledger(ctx context.Context, starts time.Time) ([]sim.Event, err
 		}
 		d.owner = conn
 	}
-	events, err := pg.ReadLedger(ctx, d.owner, starts)
-	if err != nil {
-		return nil, err
-	}
-	return events, nil
+	return pg.ReadLedger(ctx, d.owner, time.Unix(0, 0))
 }
 
 // The engine's own statements on the control connection.
@@ -302,6 +298,7 @@ var controlStatements = map[string]string{
 	"holder": `SELECT l.pid, (SELECT a.application_name FROM pg_stat_get_activity(l.pid) a) FROM pg_locks l
 		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid
 		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY l.pid LIMIT 1`,
+	"ledger":    `SELECT kind, app, role, key, row_id, unit, term, token FROM simrun.ledger WHERE position > $1 ORDER BY position`,
 	"terminate": `SELECT pg_terminate_backend($1::int)`,
 	"cancel":    `SELECT pg_cancel_backend($1::int)`,
 }

@@ -143,7 +143,7 @@ func (e *Engine) Run(ctx context.Context, run sim.Run, rec *sim.Recorder) (err e
 	e.cancelled.Store(false)
 	defer context.AfterFunc(ctx, func() { e.cancelled.Store(true) })()
 
-	w := &world{eng: e, run: run, plan: run.Plan, rec: rec, noted: map[string]bool{}}
+	w := &world{eng: e, run: run, plan: run.Plan, rec: rec, noted: map[string]bool{}, instants: map[int64]time.Time{}}
 	leaks, err := e.watched(w, starts)
 	e.stats.Runs++
 	e.stats.Wall += time.Since(began)
@@ -154,13 +154,11 @@ func (e *Engine) Run(ctx context.Context, run sim.Run, rec *sim.Recorder) (err e
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	events, err := e.ledger(ctx, starts)
+	events, err := e.ledger(ctx)
 	if err != nil {
 		return err
 	}
-	for _, ev := range events {
-		rec.Add(ev)
-	}
+	w.addLedger(events[min(w.ledgerRows, len(events)):])
 	return errors.Join(w.err, w.misbehaved(leaks))
 }
 

@@ -48,6 +48,7 @@ type gate struct {
 	tx        byte          // I, T or E
 	txBegan   time.Time     // when its transaction began
 	txTold    bool          // the session has been told so
+	wrote     bool          // its transaction may have written
 	mayHold   bool          // it may hold advisory locks
 	notifies  bool          // it has a notification to send when its transaction ends
 	idleAt    time.Time     // since when the server has waited for it

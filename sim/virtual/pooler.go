@@ -61,28 +61,30 @@ func (e *Engine) enterRoute(ctx context.Context, run sim.Run) error {
 		}
 		p.dirty = false
 	}
-	return p.forget(ctx)
+	return e.forget(ctx)
 }
 
-// forget ends every server session of the pool.
-func (p *poolerState) forget(ctx context.Context) error {
-	name := p.eng.db.name
-	pools, err := p.show("SHOW POOLS")
-	if err != nil {
-		return err
-	}
-	for _, r := range pools {
-		if r["database"] != name {
-			continue
+// forget ends every server session of the database's pools, those of other poolers too.
+func (e *Engine) forget(ctx context.Context) error {
+	name := e.db.name
+	for _, p := range e.poolers {
+		pools, err := p.show("SHOW POOLS")
+		if err != nil {
+			return err
 		}
-		for _, cmd := range []string{"KILL ", "RESUME "} {
-			if _, err := p.p.Admin(ctx, cmd+name); err != nil {
-				return fmt.Errorf("empty the pool: %w", err)
+		for _, r := range pools {
+			if r["database"] != name || r["sv_active"]+r["sv_idle"]+r["sv_used"]+r["sv_tested"]+r["sv_login"]+r["cl_active"]+r["cl_waiting"] == "0000000" {
+				continue
+			}
+			for _, cmd := range []string{"KILL ", "RESUME "} {
+				if _, err := p.p.Admin(ctx, cmd+name); err != nil {
+					return fmt.Errorf("empty the pool: %w", err)
+				}
 			}
 		}
 	}
 	for began := now(); ; nap(200 * time.Microsecond) {
-		rows, err := p.eng.ask("sessions")
+		rows, err := e.ask("sessions")
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ type sqlInfo struct {
 	listens  bool // it may begin or end listening
 	holds    bool // it may change who holds an advisory lock
 	releases bool // it may let another session go on, though no transaction ends with it
+	writes   bool // it may write
 	timers   bool // it may set a timeout of the server
 	clock    bool // it may read the database's clock
 	path     bool // it may change search_path, on which the virtual clock rests
@@ -24,7 +25,8 @@ var (
 	spaces   = regexp.MustCompile(`\s+`)
 	calls    = regexp.MustCompile(`([a-z_][a-z0-9_.]*)\s*\(`)
 	wallTime = regexp.MustCompile(`\b(current_timestamp|current_time|current_date|localtimestamp|localtime|timeofday)\b|pg_catalog\.(now|clock_timestamp)|'(now|today|tomorrow|yesterday)'`)
-	writes   = regexp.MustCompile(`\b(insert|update|delete|merge|call|do|execute|commit|end|now|time|timestamp|date|refresh|copy|fetch)\b`)
+	mayTell  = regexp.MustCompile(`\b(insert|update|delete|merge|call|do|execute|commit|end|now|time|timestamp|date|refresh|copy|fetch)\b`)
+	dml      = regexp.MustCompile(`\b(insert|update|delete|merge|call|copy|do)\b`)
 	unstable = regexp.MustCompile(`pid|xid|xact|oid|ctid|xmin|xmax|pg_stat|pg_locks|inet_|random|uuid|version|txid|pg_settings|lsn|advisory`)
 	// timeless are functions that read no clock.
 	timeless = map[string]bool{}
@@ -54,11 +56,12 @@ func analyse(sql string) *sqlInfo {
 	i.listens = has("listen", "discard")
 	i.holds = has("advisory", "discard")
 	i.releases = has("unlock", "discard", "rollback", "commit", "abort", "end", "prepare transaction", "pg_terminate", "pg_cancel")
+	i.writes = dml.MatchString(i.lower)
 	i.timers = has("_timeout")
 	i.path = has("search_path")
 	i.wall = wallTime.MatchString(i.lower)
 	i.volatile = unstable.MatchString(i.lower)
-	i.clock = writes.MatchString(i.lower)
+	i.clock = mayTell.MatchString(i.lower)
 	for _, c := range calls.FindAllStringSubmatch(i.lower, -1) {
 		i.clock = i.clock || !timeless[c[1]]
 	}
@@ -73,7 +76,7 @@ func merge(a, b *sqlInfo) *sqlInfo {
 	return &sqlInfo{
 		text: a.text + "; " + b.text, lower: a.lower + "; " + b.lower,
 		notifies: a.notifies || b.notifies, listens: a.listens || b.listens, holds: a.holds || b.holds,
-		releases: a.releases || b.releases, timers: a.timers || b.timers, clock: a.clock || b.clock, path: a.path || b.path,
+		releases: a.releases || b.releases, timers: a.timers || b.timers, writes: a.writes || b.writes, clock: a.clock || b.clock, path: a.path || b.path,
 		wall: a.wall || b.wall, volatile: a.volatile || b.volatile,
 	}
 }

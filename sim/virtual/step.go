@@ -180,6 +180,13 @@ func (w *world) aftermath(g *gate, q *request, out []byte) {
 	if q.info.holds {
 		w.moved, g.mayHold = true, true
 	}
+	if q.info.writes {
+		g.wrote = true
+	}
+	if g.wrote && (g.tx == 'I' || g.link == nil || endsSession(out)) {
+		g.wrote = false
+		w.readLedger()
+	}
 	if q.info.notifies {
 		g.notifies = true
 	}

@@ -43,19 +43,22 @@ type world struct {
 	leads  int // leaderships so far
 	faults []*fault
 
-	held     holder
-	clockAt  int64 // what the database's clock was last set to, in microseconds
-	unpinned bool  // a pooler was told to give every transaction another session
-	marks    int
-	down     int  // faults that have connections refused
-	crowded  int  // faults that leave the server no connection
-	moved    bool // who holds the key may have changed
-	noted    map[string]bool
-	closing  bool // the horizon is past: nothing is started any more
-	ending   bool
-	ctx      context.Context
-	virtual  sim.Duration // how long it lasted
-	err      error
+	held       holder
+	ledgerRows int                 // of the ledger in the history
+	instants   map[int64]time.Time // what the clock of the database showed, exactly
+	clockSet   time.Time           // when it was last set
+	clockAt    int64               // and to what, in microseconds since 1970
+	unpinned   bool                // a pooler was told to give every transaction another session
+	marks      int
+	down       int  // faults that have connections refused
+	crowded    int  // faults that leave the server no connection
+	moved      bool // who holds the key may have changed
+	noted      map[string]bool
+	closing    bool // the horizon is past: nothing is started any more
+	ending     bool
+	ctx        context.Context
+	virtual    sim.Duration // how long it lasted
+	err        error
 }
 
 type requestKind int
@@ -328,7 +331,7 @@ func (w *world) boot(ctx context.Context, n, fault int) {
 	seed := rand.NewPCG(w.eng.planSeed, uint64(n)<<32|uint64(r.inc))
 	r.env = &sim.Env{
 		Replica: n, Incarnation: r.inc, Replicas: w.run.Scenario.Replicas, Role: w.run.Impl.Role,
-		DSN: w.eng.dsn(w.run.Route), ExecMode: execMode(w.run.Route), Intervals: w.run.Scenario.Intervals.WithDefaults(),
+		Start: w.start, DSN: w.eng.dsn(w.run.Route), ExecMode: execMode(w.run.Route), Intervals: w.run.Scenario.Intervals.WithDefaults(),
 		Dial: r.dial, Now: r.now, Rand: rand.New(seed), Emit: r.emit, Commands: r.commands,
 	}
 	w.record(sim.Event{Kind: sim.EvUp, Replica: n, Incarnation: r.inc, Fault: fault})
