@@ -66,10 +66,13 @@ func (r *Run) dismiss() error {
 
 // reap waits until the process that started us is gone, and clears its run away unless that was done.
 func reap(dir string) {
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	// A broken pipe too: we may be orphaned before we have said hello.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	if !filepath.IsAbs(dir) || !strings.HasPrefix(filepath.Base(dir), dirPrefix) {
 		return // not what startReaper says: remove nothing
 	}
+	// It has little to do, and that at once, however busy the machine is. Only root is allowed to hurry.
+	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, -15)
 	os.Stdout.Write([]byte("."))
 	os.Stdout.Close()
 	if word, _ := io.ReadAll(os.Stdin); len(word) > 0 {

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -30,6 +31,19 @@ func TestReaperClearsAway(t *testing.T) {
 			_ = v.cmd.Wait()
 			v.cleared(t)
 		})
+	}
+}
+
+// The reaper may still be about to say hello when nobody is left to hear it.
+func TestReaperOfAnEarlyDeath(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), helperName+"=early")
+		out, _ := cmd.Output() // it is killed
+		dir := strings.TrimSpace(string(out))
+		require.Contains(t, dir, dirPrefix)
+		eventually(t, func() bool { _, err := os.Lstat(dir); return os.IsNotExist(err) }, "nothing is left")
 	}
 }
 

@@ -45,6 +45,9 @@ func (s *Server) attach(ctx context.Context, o Options) error {
 		return s.suits(ctx, conn)
 	})
 	if err == nil {
+		err = s.standGuard(ctx)
+	}
+	if err == nil {
 		return nil
 	}
 	s.admin.close()

@@ -80,6 +80,7 @@ func firstNumber(path string) int {
 // versionWords matches what postgres --version and server_version say: "15.18", also "18beta1" and "19devel".
 var versionWords = regexp.MustCompile(`\b(\d+)(?:\.\d+)*(?:beta\d+|rc\d+|devel)?`)
 
+// examine asks an installation for its version.
 func examine(dir string) (b binaries, err error) {
 	if b.dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return b, err

@@ -41,6 +41,7 @@ type cluster struct {
 	data     string
 	sockets  string
 	port     int
+	freePort func() (int, error)
 	logPath  string
 	log      *os.File
 	child    *proc.Child
@@ -54,7 +55,10 @@ func (s *Server) startLocal(ctx context.Context, o Options) error {
 	if o.Run == nil {
 		return errors.New("start Postgres: Options.Run is missing")
 	}
-	c := &cluster{run: o.Run, bin: bin, settings: o.Settings, durable: o.Durable}
+	if _, uid, _, _ := proc.Unprivileged(); uid == 0 {
+		return &sim.EnvironmentError{Problem: "Postgres refuses to run as root, and there is no user postgres or nobody to run it as: create one, or start simrun as an ordinary user"}
+	}
+	c := &cluster{run: o.Run, bin: bin, settings: o.Settings, durable: o.Durable, freePort: proc.FreePort}
 	if err = c.prepare(ctx, o.LogDir); err == nil {
 		err = c.launch(ctx)
 	}
@@ -108,7 +112,7 @@ func logError(dir string, err error) error {
 // launch starts the server on a free port, on another one when somebody took the port meanwhile.
 func (c *cluster) launch(ctx context.Context) error {
 	for try := 1; ; try++ {
-		port, err := proc.FreePort()
+		port, err := c.freePort()
 		if err != nil {
 			return err
 		}
@@ -138,10 +142,7 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	if err := c.ready(ctx); err != nil {
-		if line := c.complaint(offset); line != "" {
-			err = fmt.Errorf("%w: %s", err, line)
-		}
-		return errors.Join(err, c.halt())
+		return errors.Join(fmt.Errorf("%w; the end of its log: %s", err, c.lastWords(offset)), c.halt())
 	}
 	return nil
 }
@@ -161,29 +162,24 @@ func (c *cluster) ready(ctx context.Context) error {
 		}
 		select {
 		case <-c.child.Done():
-			return fmt.Errorf("the server ended (%v), its log is %s", c.child.Err(), c.logPath)
+			return fmt.Errorf("the server ended (%v)", c.child.Err())
 		case <-ctx.Done():
-			return fmt.Errorf("the server does not accept connections (%w), its log is %s", err, c.logPath)
+			return fmt.Errorf("the server does not accept connections: %w", err)
 		case <-time.After(4 * time.Millisecond):
 		}
 	}
 }
 
-// complaint is the last line in the log, from offset on, that tells of an error.
-func (c *cluster) complaint(offset int64) (line string) {
+// lastWords are the last lines of the log from offset on.
+func (c *cluster) lastWords(offset int64) string {
 	f, err := os.Open(c.logPath)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	b := make([]byte, 1<<16)
-	n, _ := f.ReadAt(b, offset)
-	for _, l := range strings.Split(string(b[:n]), "\n") {
-		if strings.Contains(l, "FATAL:") || strings.Contains(l, "PANIC:") || line == "" {
-			line = strings.TrimSpace(l)
-		}
-	}
-	return line
+	b, _ := io.ReadAll(io.NewSectionReader(f, offset, 1<<16))
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }
 
 // config is for a connection as superuser, by the Unix socket.

@@ -14,7 +14,7 @@ import (
 )
 
 // An adminSession is the connection over which a server's own work is done. It is opened when it is needed and opened
-// again when it broke. On a given server it is also what shows others that this run lives.
+// again when it broke.
 type adminSession struct {
 	mu   sync.Mutex
 	conn *pgx.Conn
@@ -23,15 +23,14 @@ type adminSession struct {
 func (a *adminSession) do(ctx context.Context, s *Server, f func(*pgx.Conn) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if a.conn != nil && !a.conn.IsClosed() && a.conn.Ping(ctx) != nil {
 		a.shut() // the server was restarted
 	}
 	if a.conn == nil || a.conn.IsClosed() {
-		database := superuser
-		if s.attached != nil {
-			database = s.attached.home
-		}
-		cfg, err := s.config(database, s.prefix)
+		cfg, err := s.config(s.home(), "simrun admin")
 		if err != nil {
 			return err
 		}
@@ -40,6 +39,14 @@ func (a *adminSession) do(ctx context.Context, s *Server, f func(*pgx.Conn) erro
 		}
 	}
 	return f(a.conn)
+}
+
+// home is the database that is there already.
+func (s *Server) home() string {
+	if s.attached != nil {
+		return s.attached.home
+	}
+	return superuser
 }
 
 func (a *adminSession) close() {
@@ -122,6 +129,18 @@ func (s *Server) whileInUse(ctx context.Context, sql string) error {
 	}
 }
 
+// standGuard opens the session that shows others that this run lives, as long as it lasts: its name is what the names of
+// the run's databases begin with.
+func (s *Server) standGuard(ctx context.Context) error {
+	cfg, err := s.config(s.home(), s.prefix)
+	if err != nil {
+		return err
+	}
+	cfg.RuntimeParams["idle_session_timeout"] = "0"
+	s.guard, err = s.connect(ctx, cfg)
+	return err
+}
+
 func hasCode(err error, code string) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == code
@@ -167,11 +186,14 @@ func (s *Server) detach() error {
 		errs = append(errs, s.DropDatabase(ctx, name))
 	}
 	s.admin.close()
+	if s.guard != nil {
+		errs = append(errs, s.guard.Close(ctx))
+	}
 	return scrub(errors.Join(errs...), s.attached.password)
 }
 
 // sweepDatabases drops what dead runs left in a given server: databases of our own role with a name of ours, whose run's
-// admin session is gone. One that still has a session in it is left alone.
+// guard is gone. One that still has a session in it is left alone.
 func (s *Server) sweepDatabases(ctx context.Context, conn *pgx.Conn) error {
 	rows, err := conn.Query(ctx, `SELECT datname FROM pg_database d
 		WHERE datname ~ '^simrun_[a-z0-9]{10}_[0-9]+$' AND datdba = (SELECT oid FROM pg_roles WHERE rolname = current_user)

@@ -36,7 +36,7 @@ func InstallLedger(ctx context.Context, conn *pgx.Conn) error {
 // transactions that are still open are not seen: read it after every session of the code under test has ended.
 func ReadLedger(ctx context.Context, conn *pgx.Conn, start time.Time) ([]sim.Event, error) {
 	rows, err := conn.Query(ctx, `SELECT kind, app, coalesce(role, ''), coalesce(key, 0), coalesce(row_id, 0), coalesce(unit, 0),
-		coalesce(term, 0), token, at FROM simrun.ledger ORDER BY position`)
+		coalesce(term, 0), token, at, position IS NOT NULL FROM simrun.ledger ORDER BY position`)
 	if err != nil {
 		return nil, fmt.Errorf("read the ledger: %w", err)
 	}
@@ -46,11 +46,15 @@ func ReadLedger(ctx context.Context, conn *pgx.Conn, start time.Time) ([]sim.Eve
 		e := sim.Event{Source: sim.FromLedger, Op: sim.OpCommit, Commit: n}
 		var token *int64
 		var at time.Time
-		if err := row.Scan(&e.Kind, &e.Session, &e.Role, &e.Key, &e.Row, &e.Unit, &e.Term, &token, &at); err != nil {
+		var numbered bool
+		if err := row.Scan(&e.Kind, &e.Session, &e.Role, &e.Key, &e.Row, &e.Unit, &e.Term, &token, &at, &numbered); err != nil {
 			return e, err
 		}
 		if e.Kind != sim.EvEffect && e.Kind != sim.EvTerm {
 			return e, fmt.Errorf("row %d is neither effect nor term but %q", n, e.Kind)
+		}
+		if !numbered { // somebody switched the triggers off
+			return e, fmt.Errorf("row %d has no place in the order of commits", n)
 		}
 		e.At = sim.Duration(at.Sub(start))
 		e.Replica, e.Incarnation, _, _ = sim.ParseSession(e.Session)

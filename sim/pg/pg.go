@@ -53,6 +53,7 @@ type Server struct {
 	made    map[string]bool // databases it created and has not dropped
 
 	admin adminSession
+	guard *pgx.Conn // see standGuard; nil on an owned server
 }
 
 // Start starts a server, or connects to the given one. When it cannot, the error is a *sim.EnvironmentError. The caller
