@@ -1,18 +1,48 @@
 package netfault
 
 import (
+	"context"
 	"errors"
+	"flag"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/seed-aafb3a99/simrun/internal/proc"
+	"github.com/seed-aafb3a99/simrun/sim/pg"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// postgres is the server of the tests that need one.
+var postgres *pg.Server
+
+// The server is started before the tests, so that the goroutines that watch over it are not taken for leaks of theirs.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "25"); err != nil { // before the command line is read: it has the last word
+		panic(err)
+	}
+	run, err := proc.NewRun()
+	if err == nil {
+		postgres, err = pg.Start(context.Background(), pg.Options{Run: run, Backend: pg.Local})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) {
+		if err := errors.Join(postgres.Stop(), run.Close()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+		os.Exit(code)
+	}))
+}
 
 // patience is how long a test waits for something that is bound to happen. It only delays a failure.
 const patience = 20 * time.Second
