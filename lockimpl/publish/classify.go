@@ -35,8 +35,9 @@ type taskError struct{ err error }
 func (e *taskError) Error() string { return e.err.Error() }
 func (e *taskError) Unwrap() error { return e.err }
 
-// Classify decides what an error of a unit's transaction means. It goes by SQLSTATE and type, never by text.
-func Classify(err error) Failure {
+// Classify decides what an error of a unit's transaction means; lost says that its connection is of no use any more. It goes
+// by SQLSTATE and type, never by text.
+func Classify(err error, lost bool) Failure {
 	var pg *pgconn.PgError
 	var task *taskError
 	var network net.Error
@@ -46,24 +47,27 @@ func Classify(err error) Failure {
 	case errors.Is(err, lockimpl.ErrUnknownCommit), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return InfrastructureFailure
 	case errors.As(err, &pg):
-		if pg.Code == lockimpl.TermOverCode {
-			return TermOver
-		}
 		// Of the transaction's own statements only COMMIT can be refused for what the task did (a deferred constraint).
 		mine := errors.As(err, &task) || strings.HasPrefix(pg.Code, "23")
-		if mine && taskState(pg.Code) {
+		switch {
+		case pg.Code == lockimpl.TermOverCode:
+			return TermOver
+		case mine && taskState(pg.Code), pg.Code == inFailedTransaction:
 			return TaskFailure
 		}
 		return InfrastructureFailure
-	case errors.Is(err, pgx.ErrTxCommitRollback): // the task made light of an error of its statement
-		return TaskFailure
-	case errors.As(err, &network):
+	case errors.Is(err, pgx.ErrTxCommitRollback):
+		return TaskFailure // like inFailedTransaction
+	case lost, errors.As(err, &network):
 		return InfrastructureFailure
 	case errors.As(err, &task):
 		return TaskFailure
 	}
 	return InfrastructureFailure
 }
+
+// inFailedTransaction is what our own statement is told after the task has made light of an error of its own.
+const inFailedTransaction = "25P02"
 
 // taskState is true of SQLSTATEs that a statement earns by what it asks for: bad data (22), a broken constraint (23), bad SQL or
 // no right (42), an exception of a trigger or function.

@@ -149,7 +149,7 @@ func (w *worker) publishDue(ctx context.Context) (published int, outcome string)
 			}
 			continue
 		}
-		class := Classify(err)
+		class := w.classify(err)
 		if class == TermOver {
 			return published, TickTermOver
 		}
@@ -202,7 +202,7 @@ func (w *worker) publish(ctx context.Context, row Row) (published bool, err erro
 	case errors.Is(err, lockimpl.ErrUnknownCommit):
 		effect.Outcome, effect.Reason = EffectUnknown, InfrastructureFailure.String()
 	default:
-		effect.Outcome, effect.Reason = EffectRefused, Classify(err).String()
+		effect.Outcome, effect.Reason = EffectRefused, w.classify(err).String()
 	}
 	effect.Err = err
 	w.observe(effect)
@@ -210,6 +210,10 @@ func (w *worker) publish(ctx context.Context, row Row) (published bool, err erro
 		w.c.Log.Warn("publish", "row", row.ID, "schedule", row.ScheduleNo, "term", w.t.Number(), "error", err)
 	}
 	return effect.Outcome == EffectDone, err
+}
+
+func (w *worker) classify(err error) Failure {
+	return Classify(err, w.conn == nil || w.conn.IsClosed())
 }
 
 // errNothing rolls back a transaction that found nothing to do: the row is published, cancelled, rescheduled, or
