@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"strconv"
@@ -122,6 +123,35 @@ func (e *Engine) awaitProcess(pid int) error {
 			return fmt.Errorf("a server process does not end")
 		}
 	}
+}
+
+// running reports whether the server process of g's session is known to want the processor. Asking the kernel costs less
+// than asking the server.
+func (e *Engine) running(route sim.Route, g *gate) bool {
+	if route.Pooled() || !e.server.Owned() || g.link == nil {
+		return false
+	}
+	s := processState(g.link.hello.pid)
+	return s == 'R' || s == 'D'
+}
+
+// processState is the letter of /proc/PID/stat, 0 when it cannot be read.
+func processState(pid int) byte {
+	fd, err := syscall.Open("/proc/"+itoa(pid)+"/stat", syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer syscall.Close(fd)
+	var b [256]byte
+	n, err := syscall.Read(fd, b[:])
+	if err != nil {
+		return 0
+	}
+	// The name, in parentheses, may hold anything; nothing behind it holds a parenthesis.
+	if i := bytes.LastIndexByte(b[:n], ')'); i >= 0 && i+2 < n {
+		return b[i+2]
+	}
+	return 0
 }
 
 // signal sends a signal to a server process of our own.

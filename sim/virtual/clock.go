@@ -8,25 +8,50 @@ import (
 	"github.com/seed-aafb3a99/simrun/sim"
 )
 
-// setClock makes the database's clock show the present instant, and tells g's transaction, if one has been open for a
-// while, when it began: now() is the beginning of the transaction.
-func (w *world) setClock(g *gate) {
+// setClock makes the database's clock show the present instant when g's next statement runs, and tells g's transaction,
+// if it has been open for a while, when it began: now() is the beginning of the transaction. Where g keeps its server
+// session this is a statement of the engine's own that goes there together with the request, which is returned; its
+// answer is cut off again. Elsewhere the control connection does it.
+func (w *world) setClock(g *gate) (first []byte) {
+	var sql string
+	if g.tx == 'T' && !g.txTold && !g.txBegan.Equal(time.Now()) {
+		g.txTold = true
+		sql = "SET LOCAL simclock.began = " + itoa(w.reading(g.txBegan)) + "; "
+	}
 	if t := time.Now(); !t.Equal(w.clockSet) {
-		// Two instants within a microsecond get two readings, so that each reading means one instant.
-		micros := max(t.UnixMicro(), w.clockAt+1)
-		if err := w.eng.tellTime(micros); err != nil {
-			w.fail(err)
-			return
+		w.clockSet = t
+		if w.clockAt = w.reading(t); !w.pinned() || g.tx == 'E' {
+			w.fail(w.eng.tellTime(w.clockAt))
+		} else {
+			sql += "SELECT pg_catalog.setval('simclock.clock', " + itoa(w.clockAt) + ")"
 		}
-		w.clockSet, w.clockAt = t, micros
-		w.instants[micros] = t
 	}
-	if g.tx != 'T' || g.txTold || g.txBegan.Equal(time.Now()) || g.flight != nil {
-		return
+	switch {
+	case sql == "":
+		return nil
+	case w.pinned():
+		return message('Q', sql)
 	}
-	g.txTold = true
-	if _, err := g.link.query("SET LOCAL simclock.began = " + strconv.FormatInt(g.txBegan.UnixMicro(), 10)); err != nil {
+	if _, err := g.link.query(sql); err != nil { // in a transaction even a pooler leaves it its server session
 		w.fail(fmt.Errorf("tell the transaction of %s when it began: %w", g.name, err))
+	}
+	return nil
+}
+
+// reading is what the database's clock shows at an instant. Two instants within a microsecond get two readings, so that
+// each reading means one instant.
+func (w *world) reading(t time.Time) int64 {
+	micros := t.UnixMicro()
+	for {
+		o, ok := w.instants[micros]
+		if !ok {
+			w.instants[micros] = t
+			return micros
+		}
+		if o.Equal(t) {
+			return micros
+		}
+		micros++
 	}
 }
 

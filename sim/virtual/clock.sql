@@ -15,4 +15,4 @@ CREATE FUNCTION simclock.now() RETURNS timestamptz LANGUAGE sql STABLE AS
     $$ SELECT timestamptz 'epoch' + coalesce(nullif(pg_catalog.current_setting('simclock.began', true), '')::bigint,
            pg_catalog.pg_sequence_last_value('simclock.clock'::regclass)) * interval '1 microsecond' $$;
 GRANT USAGE ON SCHEMA simclock TO PUBLIC;
-GRANT SELECT, USAGE ON SEQUENCE simclock.clock TO PUBLIC
+GRANT SELECT, USAGE, UPDATE ON SEQUENCE simclock.clock TO PUBLIC

@@ -305,6 +305,7 @@ var controlStatements = map[string]string{
 
 // ask runs one of them. A connection that has gone with its server is opened again, once.
 func (e *Engine) ask(name string, args ...string) ([][]string, error) {
+	e.stats.Asked[name]++
 	for try := 0; ; try++ {
 		b, err := e.ctl.roundTrip(bindExecute(name, args), 1)
 		if err == nil {

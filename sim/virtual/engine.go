@@ -37,6 +37,7 @@ type Config struct {
 type Stats struct {
 	Runs       int
 	Statements int
+	Asked      map[string]int // statements of the engine's own, by name
 	Virtual    time.Duration
 	Wall       time.Duration
 }
@@ -79,7 +80,7 @@ var _ sim.Engine = (*Engine)(nil)
 // New starts an engine. t is what testing/synctest asks for; it is not failed by what replicas do. A world that cannot
 // be set up is a *sim.EnvironmentError.
 func New(t *testing.T, cfg Config) (*Engine, error) {
-	e := &Engine{t: t, cfg: cfg, run: cfg.Run, server: cfg.Server, dbs: map[string]*database{}, lib: library{}, poolers: map[string]*poolerState{}, secrets: 1000}
+	e := &Engine{t: t, cfg: cfg, run: cfg.Run, server: cfg.Server, dbs: map[string]*database{}, lib: library{}, poolers: map[string]*poolerState{}, secrets: 1000, stats: Stats{Asked: map[string]int{}}}
 	if e.cfg.Watchdog == 0 {
 		e.cfg.Watchdog = 20 * time.Second
 	}

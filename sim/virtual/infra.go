@@ -27,7 +27,7 @@ func postgresRestart(w *world, x *fault, _ []*replica, _ *request) outcome {
 		w.fail(err)
 		return outcome{failed: "the server did not come back"}
 	}
-	w.clockAt, w.moved = 0, true
+	w.clockSet, w.moved = time.Time{}, true
 	if w.run.Route.Pooled() {
 		if _, err := w.eng.pool.show("SHOW VERSION"); err != nil { // it has read by then that its servers have gone
 			w.fail(err)
@@ -55,7 +55,7 @@ func (w *world) fallen() (n int) {
 		}
 		g.link.readable(20 * time.Millisecond)
 		if q := g.flight; q != nil {
-			p, out := g.link.recv(q.ready, 50*time.Millisecond)
+			p, out := g.link.recv(q.expects(), 50*time.Millisecond)
 			if p != waiting {
 				n++
 				w.answer(g, p, out)

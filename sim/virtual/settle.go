@@ -13,6 +13,8 @@ import (
 const (
 	// glance is how long a statement may take before the server is asked whether it waits for a lock.
 	glance = 300 * time.Microsecond
+	// maxGlance bounds the wait between two questions.
+	maxGlance = 5 * time.Millisecond
 	// deadlockTimeout is what the server is set to.
 	deadlockTimeout = time.Millisecond
 	// maturity is how long a statement must have waited before another step may begin: its own deadlock check has run
@@ -45,13 +47,17 @@ func (w *world) settle(active *gate) {
 
 // finishStatement waits until g's statement has been answered or waits for a lock.
 func (w *world) finishStatement(g *gate) {
-	began := now()
+	began, look := now(), glance
 	for w.err == nil {
-		p, out := g.link.recv(g.flight.ready, glance)
+		p, out := g.link.recv(g.flight.expects(), look)
 		if p != waiting {
 			w.answer(g, p, out)
 			return
 		}
+		if w.eng.running(w.run.Route, g) {
+			continue // it wants the processor, not a lock
+		}
+		look = min(2*look, maxGlance)
 		waits, err := w.eng.waits(w.run.Route)
 		if err != nil {
 			w.fail(err)

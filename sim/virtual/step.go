@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -115,16 +116,20 @@ func (w *world) perform(g *gate, q *request) {
 	w.steps++
 	q.step = w.steps
 	w.eng.stats.Statements++
-	if q.info.clock || w.anyParked() {
-		w.setClock(g)
-	}
 	w.waitersAge()
 	if w.cancelledAtOnce(g, q) {
 		return
 	}
+	data := q.data
+	if q.info.clock || w.anyParked() {
+		if first := w.setClock(g); first != nil {
+			q.before = 1
+			data = append(first, data...)
+		}
+	}
 	stopped := w.freeze(g, q)
 	g.flight = q
-	if err := g.link.send(q.data); err != nil {
+	if err := g.link.send(data); err != nil {
 		w.answer(g, gone, g.link.drain())
 		return
 	}
@@ -138,6 +143,9 @@ func (w *world) answer(g *gate, p progress, out []byte) {
 	g.flight, g.parked = nil, 0
 	if g.marked {
 		out, _ = withoutMarks(out, "")
+	}
+	if q.before > 0 {
+		out = w.withoutFirst(g, out)
 	}
 	q.out, q.over = out, true
 	q.said = g.stmts.answer(out)
@@ -417,3 +425,22 @@ func withoutRows(b []byte) (out []byte) {
 		b = rest
 	}
 }
+
+// withoutFirst cuts off the answer to what the engine sent before the request.
+func (w *world) withoutFirst(g *gate, out []byte) []byte {
+	for b := out; ; {
+		t, body, rest, ok := nextMessage(b, false)
+		if !ok {
+			return out // the session ended before
+		}
+		switch b = rest; {
+		case t == 'E' && !fatal(body):
+			w.fail(fmt.Errorf("set the database's clock in the session %s: %w", g.name, &serverError{field(body, 'C'), field(body, 'M')}))
+		case t == 'Z':
+			return rest
+		}
+	}
+}
+
+// expects is how many ReadyForQuery will come.
+func (q *request) expects() int { return q.ready + q.before }

@@ -93,6 +93,7 @@ type request struct {
 	over      bool
 	cut       error // after it was executed its answer is lost, and the connection with it
 	recorded  bool
+	before    int  // statements of the engine's own that went before it
 	cancelled bool // it is cancelled as it begins
 	mustEnd   bool // it has been cancelled: it answers soon, even if it still seems to wait
 }
