@@ -66,11 +66,7 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 	defer cancel()
 	fails := func(sc sim.Scenario) func(sim.Plan) bool {
 		k := j.with(sc)
-		return func(p sim.Plan) bool {
-			s := k.schedule(ctx, p, ce.Schedule, ".shrink")
-			k.out.remove(s.file)
-			return s.err == nil && s.violated(ce.Invariant)
-		}
+		return func(p sim.Plan) bool { return k.remembered(ctx, p, ce.Schedule)[ce.Invariant] }
 	}
 	if j.engine.Name() == "live" {
 		dropFaults(ctx, fails(j.Scenario), ce)
@@ -90,6 +86,26 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 			return
 		}
 	}
+}
+
+// remembered says which invariants a plan violates. Shrinking for a second invariant goes over many of the plans that the first one
+// tried, so verdicts are kept.
+func (j *job) remembered(ctx context.Context, p sim.Plan, index int) map[string]bool {
+	key := fmt.Sprintf("%d %s", j.Scenario.Replicas, p.Key())
+	if broken, known := j.memo[key]; known {
+		return broken
+	}
+	s := j.schedule(ctx, p, index, ".shrink")
+	j.out.remove(s.file)
+	if s.err != nil {
+		return nil // interrupted, or the plan cannot be carried out: nothing to remember
+	}
+	broken := map[string]bool{}
+	for _, v := range s.verdicts {
+		broken[v.Invariant] = v.Status == sim.StatusViolated
+	}
+	j.memo[key] = broken
+	return broken
 }
 
 // dropFaults is the shrinking a live run can afford: it leaves out one fault after another.

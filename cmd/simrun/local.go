@@ -37,7 +37,8 @@ type job struct {
 	seen     map[sim.Metric]int
 	digests  hash.Hash
 	failures map[string]schedule // invariant -> the first schedule that violated it
-	failure  error               // of the harness
+	memo     map[string]map[string]bool
+	failure  error // of the harness
 }
 
 // selfCheckEvery is the share of plans that --selfcheck runs twice: one in so many, the first always.
@@ -70,7 +71,7 @@ func (x *local) begin(t task) (*job, error) {
 	}
 	expected := t.Scenario.ExpectFor(impl.Name, t.Route)
 	return &job{
-		task: t, engine: x.engine, impl: impl, out: &outDir{t.Out}, seen: map[sim.Metric]int{}, digests: sha256.New(), failures: map[string]schedule{},
+		task: t, engine: x.engine, impl: impl, out: &outDir{t.Out}, seen: map[sim.Metric]int{}, digests: sha256.New(), failures: map[string]schedule{}, memo: map[string]map[string]bool{},
 		result: &sim.Entry{
 			Name: t.Scenario.Name, Shows: t.Scenario.Shows, Route: t.Route, Impl: impl.Name, Engine: x.engine.Name(),
 			Expected: append([]string{}, expected...), Require: map[string]sim.Count{}, Verdicts: []sim.EntryVerdict{},
