@@ -37,6 +37,7 @@ type cluster struct {
 	bin      binaries
 	settings map[string]string
 	durable  bool
+	hba      string
 	dir      string // data and sockets are below it
 	data     string
 	sockets  string
@@ -58,7 +59,7 @@ func (s *Server) startLocal(ctx context.Context, o Options) error {
 	if _, uid, _, _ := proc.Unprivileged(); uid == 0 {
 		return &sim.EnvironmentError{Problem: "Postgres refuses to run as root, and there is no user postgres or nobody to run it as: create one, or start simrun as an ordinary user"}
 	}
-	c := &cluster{run: o.Run, bin: bin, settings: o.Settings, durable: o.Durable, freePort: proc.FreePort}
+	c := &cluster{run: o.Run, bin: bin, settings: o.Settings, durable: o.Durable, hba: hba, freePort: proc.FreePort}
 	if err = c.prepare(ctx, o.LogDir); err == nil {
 		err = c.launch(ctx)
 	}
@@ -125,7 +126,7 @@ func (c *cluster) launch(ctx context.Context) error {
 
 // start starts the server on its port and waits until it accepts connections.
 func (c *cluster) start(ctx context.Context) error {
-	for name, text := range map[string]string{"postgresql.conf": c.conf(), "pg_hba.conf": hba} {
+	for name, text := range map[string]string{"postgresql.conf": c.conf(), "pg_hba.conf": c.hba} {
 		if err := c.run.WriteFile(filepath.Join(c.data, name), []byte(text)); err != nil {
 			return err
 		}
