@@ -3,6 +3,7 @@ package pgbouncer
 import (
 	"crypto/rand"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -57,7 +58,7 @@ func (p *Pooler) ini(o Options) string {
 	}
 	maps.Copy(settings, o.Settings)
 	var b strings.Builder
-	fmt.Fprintf(&b, "[databases]\n* = host=%s port=%d\n\n[pgbouncer]\n", o.Host, o.Port)
+	fmt.Fprintf(&b, "[databases]\n* = host='%s' port=%d\n\n[pgbouncer]\n", strings.ReplaceAll(o.Host, "'", "''"), o.Port)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		fmt.Fprintf(&b, "%s = %s\n", name, settings[name])
 	}
@@ -67,19 +68,14 @@ func (p *Pooler) ini(o Options) string {
 // quoted is a word of userlist.txt.
 func quoted(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
 
-// lastComplaint is the last line in the log, from offset on, that tells of an error.
-func lastComplaint(path string, offset int64) (line string) {
-	f, err := os.Open(path)
+// lastWords are the last lines of the log from offset on.
+func (p *Pooler) lastWords(offset int64) string {
+	f, err := os.Open(p.logPath)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	b := make([]byte, 1<<16)
-	n, _ := f.ReadAt(b, offset)
-	for _, l := range strings.Split(string(b[:n]), "\n") {
-		if strings.Contains(l, " FATAL ") || strings.Contains(l, " ERROR ") {
-			line = strings.TrimSpace(l)
-		}
-	}
-	return line
+	b, _ := io.ReadAll(io.NewSectionReader(f, offset, 1<<16))
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }

@@ -74,6 +74,8 @@ type Pooler struct {
 	logPath string
 	admin   account
 
+	freePort func() (int, error)
+
 	mu      sync.Mutex // held by what starts and stops it
 	opts    Options
 	child   *proc.Child
@@ -87,7 +89,13 @@ func Start(ctx context.Context, o Options) (*Pooler, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pooler{opts: o, admin: newAdmin()}
+	if o.Run == nil {
+		return nil, errors.New("start PgBouncer: Options.Run is missing")
+	}
+	if _, uid, _, _ := proc.Unprivileged(); uid == 0 {
+		return nil, &UnavailableError{Problem: "PgBouncer refuses to run as root, and there is no user postgres or nobody to run it as: create one, or start simrun as an ordinary user"}
+	}
+	p := &Pooler{opts: o, admin: newAdmin(), freePort: proc.FreePort}
 	if p.program, p.version, err = find(); err != nil {
 		return nil, err
 	}
@@ -120,8 +128,10 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// find finds the program: $SIMRUN_PGBOUNCER and nothing else when it is set, else along PATH, else where Debian puts it,
-// which is not in every user's PATH.
+// usual is where Debian puts it, which is not in every user's PATH.
+var usual = "/usr/sbin/pgbouncer"
+
+// find finds the program: $SIMRUN_PGBOUNCER and nothing else when it is set, else along PATH, else the usual place.
 func find() (program, version string, err error) {
 	missing := &UnavailableError{Problem: "PgBouncer is not installed: apt-get install pgbouncer (or set SIMRUN_PGBOUNCER)"}
 	program = os.Getenv("SIMRUN_PGBOUNCER")
@@ -132,7 +142,7 @@ func find() (program, version string, err error) {
 			return "", "", missing
 		}
 	} else if program, err = exec.LookPath("pgbouncer"); err != nil {
-		if program, err = exec.LookPath("/usr/sbin/pgbouncer"); err != nil {
+		if program, err = exec.LookPath(usual); err != nil {
 			return "", "", missing
 		}
 	}
@@ -178,7 +188,7 @@ func logError(dir string, err error) error {
 // launch starts it on a free port, on another one when somebody took the port meanwhile.
 func (p *Pooler) launch(ctx context.Context) error {
 	for try := 1; ; try++ {
-		port, err := proc.FreePort()
+		port, err := p.freePort()
 		if err != nil {
 			return err
 		}
@@ -207,10 +217,7 @@ func (p *Pooler) start(ctx context.Context) error {
 		return err
 	}
 	if err := p.ready(ctx); err != nil {
-		if line := lastComplaint(p.logPath, offset); line != "" {
-			err = fmt.Errorf("%w: %s", err, line)
-		}
-		return errors.Join(err, p.child.Kill())
+		return errors.Join(fmt.Errorf("%w; the end of its log: %s", err, p.lastWords(offset)), p.child.Kill())
 	}
 	return nil
 }
@@ -226,9 +233,9 @@ func (p *Pooler) ready(ctx context.Context) error {
 		}
 		select {
 		case <-p.child.Done():
-			return fmt.Errorf("it ended (%v), its log is %s", p.child.Err(), p.logPath)
+			return fmt.Errorf("it ended (%v)", p.child.Err())
 		case <-ctx.Done():
-			return fmt.Errorf("it does not answer (%w), its log is %s", err, p.logPath)
+			return fmt.Errorf("it does not answer: %w", err)
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
