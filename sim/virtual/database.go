@@ -70,21 +70,35 @@ func (e *Engine) leave() {
 		e.ctl.close()
 		e.ctl = nil
 	}
+	e.closeOwner()
+	e.db = nil
+}
+
+func (e *Engine) closeOwner() {
 	if e.db != nil && e.db.owner != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = e.db.owner.Close(ctx) // it is given up whatever the server says
 		e.db.owner = nil
 	}
-	e.db = nil
+}
+
+// ownerConn is the owner's connection, opened again if it has gone.
+func (d *database) ownerConn(ctx context.Context) (*pgx.Conn, error) {
+	if d.owner == nil || d.owner.IsClosed() {
+		conn, err := d.eng.server.Connect(ctx, d.name, "simrun ledger")
+		if err != nil {
+			return nil, &sim.EnvironmentError{Problem: "the database cannot be reached", Err: err}
+		}
+		d.owner = conn
+	}
+	return d.owner, nil
 }
 
 // enter opens them.
 func (e *Engine) enter(ctx context.Context, d *database) (err error) {
-	if d.owner == nil {
-		if d.owner, err = e.server.Connect(ctx, d.name, "simrun ledger"); err != nil {
-			return &sim.EnvironmentError{Problem: "the database cannot be reached", Err: err}
-		}
+	if _, err = d.ownerConn(ctx); err != nil {
+		return err
 	}
 	e.db = d
 	return e.control()
@@ -186,12 +200,8 @@ func (d *database) examine(ctx context.Context) error {
 // wipe makes the database what the migrations left. A run that changed the catalog, or migrations that put rows in,
 // cost a new database; otherwise tables with something in them are truncated.
 func (d *database) wipe(ctx context.Context) error {
-	if d.owner.IsClosed() {
-		conn, err := d.eng.server.Connect(ctx, d.name, "simrun ledger")
-		if err != nil {
-			return fmt.Errorf("connect to the run's database: %w", err)
-		}
-		d.owner = conn
+	if _, err := d.ownerConn(ctx); err != nil {
+		return err
 	}
 	var print string
 	if err := d.owner.QueryRow(ctx, fingerprint).Scan(&print); err != nil {
@@ -278,15 +288,11 @@ func (d *database) load(ctx context.Context, run sim.Run) error {
 
 // ledger reads what was committed, with the time in microseconds since 1970.
 func (e *Engine) ledger(ctx context.Context) ([]sim.Event, error) {
-	d := e.db
-	if d.owner == nil || d.owner.IsClosed() {
-		conn, err := e.server.Connect(ctx, d.name, "simrun ledger")
-		if err != nil {
-			return nil, fmt.Errorf("read the ledger: %w", err)
-		}
-		d.owner = conn
+	conn, err := e.db.ownerConn(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return pg.ReadLedger(ctx, d.owner, time.Unix(0, 0))
+	return pg.ReadLedger(ctx, conn, time.Unix(0, 0))
 }
 
 // The engine's own statements on the control connection.
@@ -298,7 +304,7 @@ var controlStatements = map[string]string{
 	"holder": `SELECT l.pid, (SELECT a.application_name FROM pg_stat_get_activity(l.pid) a) FROM pg_locks l
 		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid
 		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY l.pid LIMIT 1`,
-	"ledger":    `SELECT kind, app, role, key, row_id, unit, term, token FROM simrun.ledger WHERE position > $1 ORDER BY position`,
+	"ledger":    `SELECT kind, app, role, key, row_id, unit, term, token, position FROM simrun.ledger WHERE position > $1 ORDER BY position`,
 	"terminate": `SELECT pg_terminate_backend($1::int)`,
 	"cancel":    `SELECT pg_cancel_backend($1::int)`,
 }

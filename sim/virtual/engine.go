@@ -155,12 +155,16 @@ func (e *Engine) Run(ctx context.Context, run sim.Run, rec *sim.Recorder) (err e
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if w.err != nil {
+		e.leave() // what is left behind is not used again
+		return errors.Join(w.err, w.misbehaved(leaks))
+	}
 	events, err := e.ledger(ctx)
 	if err != nil {
 		return err
 	}
 	w.addLedger(events[min(w.ledgerRows, len(events)):])
-	return errors.Join(w.err, w.misbehaved(leaks))
+	return w.misbehaved(leaks)
 }
 
 // bubble runs the world in a bubble. Goroutines cannot be killed: when some are left, synctest panics here, in its

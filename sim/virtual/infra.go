@@ -22,7 +22,10 @@ func postgresRestart(w *world, x *fault, _ []*replica, _ *request) outcome {
 	}
 	w.eng.closeWarm()
 	var err error
-	w.eng.outside.do(func() { err = w.eng.server.Restart(context.Background(), "fast") })
+	w.eng.outside.do(func() {
+		w.eng.closeOwner()
+		err = w.eng.server.Restart(context.Background(), "immediate")
+	})
 	if err != nil {
 		w.fail(err)
 		return outcome{failed: "the server did not come back"}
@@ -35,7 +38,7 @@ func postgresRestart(w *world, x *fault, _ []*replica, _ *request) outcome {
 	}
 	n := w.fallen()
 	w.ghosts = nil
-	return outcome{proof: "restarted; " + counted(n, "session") + " ended", heal: w.downtime(x)}
+	return outcome{proof: "restarted as after a crash; " + counted(n, "session") + " ended", heal: w.downtime(x)}
 }
 
 // downtime has connections refused until the fault heals.

@@ -13,13 +13,14 @@ import (
 
 // readLedger records what has been committed since it was last read.
 func (w *world) readLedger() {
-	rows, err := w.eng.ask("ledger", itoa(w.ledgerRows))
+	rows, err := w.eng.ask("ledger", itoa(w.ledgerAt))
 	if err != nil {
 		w.fail(err)
 		return
 	}
 	for _, r := range rows {
 		w.ledgerRows++
+		w.ledgerAt, _ = strconv.ParseInt(r[8], 10, 64) // not the number of rows: after a crash the sequence skips some
 		n := func(i int) int64 {
 			v, _ := strconv.ParseInt(r[i], 10, 64) // NULL is 0
 			return v

@@ -88,7 +88,7 @@ func (l *link) send(b []byte) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("send to the database: %w", err)
+			return fmt.Errorf("send to the database: %w: %w", errServerGone, err)
 		}
 		b = b[n:]
 	}

@@ -1,26 +1,27 @@
 package virtual
 
 // An outsider carries out functions outside the bubble, on real time: what uses timers, networks or processes by Go's
-// own means. The caller waits on a channel that does not belong to its bubble, so virtual time stands still.
-type outsider struct{ jobs chan func() }
+// own means. Its channels do not belong to a bubble, so that virtual time stands still while the caller waits.
+type outsider struct {
+	jobs chan func()
+	done chan struct{}
+}
 
 func newOutsider() *outsider {
-	o := &outsider{jobs: make(chan func())}
+	o := &outsider{jobs: make(chan func()), done: make(chan struct{})}
 	go func() {
 		for f := range o.jobs {
 			f()
+			o.done <- struct{}{}
 		}
 	}()
 	return o
 }
 
+// do carries f out. One caller at a time.
 func (o *outsider) do(f func()) {
-	done := make(chan struct{})
-	o.jobs <- func() {
-		defer close(done)
-		f()
-	}
-	<-done
+	o.jobs <- f
+	<-o.done
 }
 
 func (o *outsider) stop() { close(o.jobs) }

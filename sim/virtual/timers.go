@@ -101,7 +101,7 @@ func (w *world) watchIdle(g *gate) {
 	}
 	g.timers.watch = w.at(g.idleAt.Add(limit), false, func() {
 		g.timers.watch = nil
-		if g.link == nil {
+		if g.link == nil || !w.pinned() {
 			return
 		}
 		if g.flight != nil {

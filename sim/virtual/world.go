@@ -45,6 +45,7 @@ type world struct {
 
 	held       holder
 	ledgerRows int                 // of the ledger in the history
+	ledgerAt   int64               // position of the last one
 	instants   map[int64]time.Time // what the clock of the database showed, exactly
 	clockSet   time.Time           // when it was last set
 	clockAt    int64               // and to what, in microseconds since 1970
