@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,6 +56,9 @@ func same(t *testing.T, a, b *sim.History) {
 	if a.Digest() == b.Digest() {
 		return
 	}
+	bySeq := func(x, y sim.Event) int { return x.Seq - y.Seq } // the order in which they happened shows the cause
+	slices.SortFunc(a.Events, bySeq)
+	slices.SortFunc(b.Events, bySeq)
 	la, lb := lines(a), lines(b)
 	for i := range la {
 		if i >= len(lb) || la[i] != lb[i] {
