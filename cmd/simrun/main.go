@@ -93,7 +93,7 @@ replays it, and a page to look at.`,
 	root.SetErr(errs)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{err} })
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(runCommand(), listCommand(), replayCommand(), judgeCommand(), reportCommand(), validateCommand(), versionCommand())
+	root.AddCommand(runCommand(), listCommand(), replayCommand(), judgeCommand(), reportCommand(), huntCommand(), explainCommand(), validateCommand(), doctorCommand(), completionCommand(), versionCommand())
 	root.AddCommand(internalCommands()...)
 	for _, c := range root.Commands() {
 		commandNames = append(commandNames, c.Name())

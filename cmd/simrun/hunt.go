@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/scenarios"
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/replica"
+	"github.com/spf13/cobra"
+)
+
+// huntLimit is how many schedules a flaw may hide behind before it counts as not caught.
+const huntLimit = 200
+
+func huntCommand() *cobra.Command {
+	f := runFlags{strategy: "random"}
+	c := &cobra.Command{
+		Use:   "hunt [flaw ...]",
+		Short: "Run every flawed implementation until it is caught: the detection table",
+		Long: `Run flawed implementations in the scenarios that expect to catch them, until they are caught. A harness that cannot catch a
+known bug is worth nothing, so the number of schedules it takes is printed. Exit status 1 when one is not caught within the limit.`,
+		Example: "  simrun hunt\n  simrun hunt naive-pooled no-fence --seed 1",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("seed") {
+				f.seed = rand.Uint64N(1_000_000) + 1
+			}
+			return hunt(cmd.Context(), cmd.OutOrStdout(), args, f)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.engine, "engine", defaultEngine, "virtual or live")
+	fl.IntVar(&f.schedules, "schedules", huntLimit, "give up after so many schedules")
+	fl.Uint64Var(&f.seed, "seed", 0, "seed of the schedules (default: random, and printed)")
+	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local or dsn (the address in SIMRUN_DSN)")
+	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
+	fl.IntVar(&f.workers, "workers", min(2, runtime.NumCPU()), "flaws hunted at a time")
+	fl.DurationVar(&f.timeout, "timeout", time.Hour, "hard limit for the whole hunt")
+	return c
+}
+
+// quarry is the tasks in which flaws are expected to be caught, and the flaws that no scenario expects.
+func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, err error) {
+	if len(flaws) == 0 {
+		for _, i := range replica.All() {
+			if i.Models != "" {
+				flaws = append(flaws, i.Name)
+			}
+		}
+	}
+	for _, flaw := range flaws {
+		if _, err := implementation(flaw); err != nil {
+			return nil, nil, err
+		}
+		found := false
+		for _, s := range scenarios.All() {
+			for _, r := range s.Routes {
+				if len(s.ExpectFor(flaw, r)) == 0 {
+					continue
+				}
+				t := task{Scenario: s, Route: r, Impl: flaw, Schedules: f.schedules, Seed: f.seed, Shrink: true}
+				if f.possible(t) != nil {
+					continue // not in this engine
+				}
+				tasks, found = append(tasks, t), true
+			}
+		}
+		if !found {
+			unexpected = append(unexpected, flaw)
+		}
+	}
+	return tasks, unexpected, nil
+}
+
+func hunt(ctx context.Context, stdout io.Writer, flaws []string, f runFlags) error {
+	if f.schedules < 1 {
+		return usagef("--schedules must be from 1 to %d", maxSchedules)
+	}
+	if err := f.validate(); err != nil {
+		return err
+	}
+	tasks, unexpected, err := f.quarry(flaws)
+	if err != nil {
+		return err
+	}
+	for _, name := range unexpected {
+		fmt.Fprintf(stdout, "%s: no scenario of the %s engine expects to catch it\n", name, f.engine)
+	}
+	if len(tasks) == 0 {
+		return statusError{exitNothing}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)
+	defer cancel()
+	out, err := newOutDir(f.out, f.seed, time.Now())
+	if err != nil {
+		return err
+	}
+	w, err := newWorld(ctx, f, out, min(f.workers, len(tasks)))
+	if err != nil {
+		return err
+	}
+	for i := range tasks {
+		tasks[i].Out = out.dir
+	}
+	fmt.Fprintf(stdout, "%s  seed %d  engine %s  postgres %s  pgbouncer %s\n", version(), f.seed, f.engine, w.postgres, w.pgbouncer)
+	entries, err := campaign(ctx, tasks, w.pool, func(sim.Entry) {}, func(task, int) {})
+	if err = errors.Join(err, w.close()); err != nil {
+		return err
+	}
+	if !detectionTable(stdout, entries) {
+		return statusError{exitViolated}
+	}
+	return nil
+}
+
+// detectionTable prints a line for each hunt and reports whether every flaw was caught.
+func detectionTable(w io.Writer, entries []sim.Entry) bool {
+	all := true
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FLAW\tSCENARIO\tROUTE\tINVARIANT\tSCHEDULES\tREPRODUCED\tMINIMAL SCHEDULE")
+	for _, e := range entries {
+		if e.Status != sim.Passed {
+			all = false
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\tnot in %d\t\t%s\n", e.Impl, e.Name, e.Route, strings.Join(e.Expected, ", "), e.Schedules, e.Reason)
+			continue
+		}
+		for _, c := range e.Counterexamples {
+			words := strings.Join(c.Schedule, "; ")
+			if words == "" {
+				words = "no fault"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", e.Impl, e.Name, e.Route, c.Invariant, e.Schedules, c.Reproduced, words)
+		}
+	}
+	t.Flush()
+	return all
+}
