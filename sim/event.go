@@ -1,6 +1,10 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // An EventKind is a class of events. README of the history format: docs/history.md.
 type EventKind string
@@ -186,26 +190,14 @@ func SessionName(replica, incarnation int, use string, n int) string {
 
 // ParseSession is the inverse of SessionName; ok is false for a foreign name.
 func ParseSession(name string) (replica, incarnation int, use string, ok bool) {
-	var n int
-	// Sscanf's %s would swallow the slash.
-	var parts [4]string
-	i := 0
-	for _, c := range name {
-		if c == '/' {
-			if i++; i > 3 {
-				return 0, 0, "", false
-			}
-			continue
-		}
-		parts[i] += string(c)
-	}
-	if i != 3 {
+	parts := strings.Split(name, "/")
+	if len(parts) != 4 || !strings.HasPrefix(parts[0], "r") {
 		return 0, 0, "", false
 	}
-	if _, err := fmt.Sscanf(parts[0], "r%d", &replica); err != nil {
-		return 0, 0, "", false
-	}
-	if _, err := fmt.Sscanf(parts[1]+" "+parts[3], "%d %d", &incarnation, &n); err != nil {
+	replica, err1 := strconv.Atoi(parts[0][1:])
+	incarnation, err2 := strconv.Atoi(parts[1])
+	_, err3 := strconv.Atoi(parts[3])
+	if err1 != nil || err2 != nil || err3 != nil {
 		return 0, 0, "", false
 	}
 	return replica, incarnation, parts[2], true
