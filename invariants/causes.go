@@ -58,7 +58,7 @@ func (w *world) causeOfUnbacked(l *leadership) string {
 	if c := w.causeByFault(l, l.until()); c != "" {
 		return c + " A heartbeat must ask for the backend and the lock, not just for an answer."
 	}
-	return "The lock went without the leader's noticing. Usual: the session went back to a pool that closed it or handed it on, or the unlock came before the belief ended."
+	return "The lock went without the leader's noticing. Usual: the session went back to a pool that closed it or handed it on, the server ended it for being idle, or the unlock came before the belief ended."
 }
 
 // causeByStructure finds a cause that lies in how the two came to lead.

@@ -37,5 +37,8 @@ func (w *world) causeOfUnlock(u *unlock) string {
 	if !w.route(u.session).Stable() {
 		return "Behind a pooler in transaction or statement mode the unlock reached another backend than the one that holds the lock, which stays locked."
 	}
+	if u.end.Answer == sim.Failed {
+		return "The unlock was not carried out, usually since the context it was given had been cancelled by the very request to stop. Unlock with a context of its own, and close the session when the answer is not true."
+	}
 	return "The unlock was sent on another session than the one that took the lock (a pool hands out any), or a second time. Only the session that took it can give it back: keep it pinned, and close it when the answer is not true."
 }
