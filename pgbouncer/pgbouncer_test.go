@@ -135,7 +135,8 @@ func TestRoundRobin(t *testing.T) {
 		require.NotEqual(t, backend(t, one), backend(t, two))
 		require.NoError(t, one.Commit(ctx))
 		require.NoError(t, two.Commit(ctx))
-		require.Equal(t, roundRobin, backend(t, conn) != backend(t, conn))
+		first, second := backend(t, conn), backend(t, conn)
+		require.Equal(t, roundRobin, first != second)
 	}
 }
 

@@ -82,6 +82,7 @@ func (r *Run) Start(spec Spec) (*Child, error) {
 		}
 		c.stdin = w
 	}
+	begin := time.Now()
 	if err := startCommand(cmd); err != nil {
 		return nil, startError(spec, err)
 	}
@@ -92,7 +93,7 @@ func (r *Run) Start(spec Spec) (*Child, error) {
 	if real, err := filepath.EvalSymlinks(exe); err == nil {
 		exe = real
 	}
-	regErr := r.reg.add(started{cmd.Process.Pid, p.start, time.Now(), filepath.Base(exe)})
+	regErr := r.reg.add(started{cmd.Process.Pid, p.start, begin, filepath.Base(exe)})
 
 	r.mu.Lock()
 	r.children[c] = struct{}{}

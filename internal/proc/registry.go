@@ -14,7 +14,7 @@ import (
 type started struct {
 	pid   int
 	start uint64    // when, in the kernel's ticks since boot: with the pid it names a process for good
-	at    time.Time // when, by the wall clock
+	at    time.Time // by the wall clock, not later than that
 	exe   string    // base name of the program
 }
 
