@@ -168,11 +168,6 @@ func (w *world) value(sql string, args ...any) (n int64) {
 
 func (w *world) load(id int, seconds float64) { w.t.Helper(); w.exec(w.impl.Load, id, seconds) }
 
-func (w *world) published(id int) int64 {
-	w.t.Helper()
-	return w.value("select count(*) from simrun.ledger where kind = 'effect' and row_id = $1", id)
-}
-
 func (w *world) holder() string {
 	w.t.Helper()
 	holders, err := pg.Holders(context.Background(), w.control, w.database, w.impl.Role.Key)
@@ -209,7 +204,7 @@ func (w *world) behind(mode string) *pgbouncer.Pooler {
 	return p
 }
 
-// through makes a replica's connections go through a link.
+// link is a way to the database that can be broken, and what makes a replica take it.
 func (w *world) link() (*netfault.Link, func(*sim.Env)) {
 	w.t.Helper()
 	host, port := pgtest.Server(w.t).HostPort()
