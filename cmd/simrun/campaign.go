@@ -19,7 +19,8 @@ type task struct {
 	Schedules int           `json:"schedules"`
 	Seed      uint64        `json:"seed"`
 	Budget    time.Duration `json:"budget"` // wall time for new schedules; 0: as many as Schedules says
-	Past      []sim.Plan    `json:"past"`   // plans of earlier failures, tried first
+	Strategy  string        `json:"strategy"`
+	Past      []sim.Plan    `json:"past"` // plans of earlier failures, tried first
 	Out       string        `json:"out"`
 	Shrink    bool          `json:"shrink"`
 	Keep      bool          `json:"keep"`  // every history stays

@@ -21,7 +21,7 @@ import (
 const huntLimit = 200
 
 func huntCommand() *cobra.Command {
-	f := runFlags{strategy: "random"}
+	var f runFlags
 	c := &cobra.Command{
 		Use:   "hunt [flaw ...]",
 		Short: "Run every flawed implementation until it is caught: the detection table",
@@ -39,6 +39,7 @@ known bug is worth nothing, so the number of schedules it takes is printed. Exit
 	fl.StringVar(&f.engine, "engine", defaultEngine, "virtual or live")
 	fl.IntVar(&f.schedules, "schedules", huntLimit, "give up after so many schedules")
 	fl.Uint64Var(&f.seed, "seed", 0, "seed of the schedules (default: random, and printed)")
+	fl.StringVar(&f.strategy, "strategy", "random", "how interleavings are chosen: random or pct")
 	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local or dsn (the address in SIMRUN_DSN)")
 	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
 	fl.IntVar(&f.workers, "workers", min(2, runtime.NumCPU()), "flaws hunted at a time")
@@ -65,7 +66,7 @@ func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, er
 				if len(s.ExpectFor(flaw, r)) == 0 {
 					continue
 				}
-				t := task{Scenario: s, Route: r, Impl: flaw, Schedules: f.schedules, Seed: f.seed, Shrink: true}
+				t := task{Scenario: s, Route: r, Impl: flaw, Schedules: f.schedules, Seed: f.seed, Strategy: f.strategy, Shrink: true}
 				if f.possible(t) != nil {
 					continue // not in this engine
 				}

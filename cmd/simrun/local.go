@@ -100,7 +100,7 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 		}
 	}
 	for i := 0; j.more(began, i) && ctx.Err() == nil && j.failure == nil && !j.enough(); i++ {
-		plan := gen.Plan(t.Scenario, t.Seed, i)
+		plan := gen.Draw(gen.Strategy(t.Strategy), t.Scenario, t.Seed, i)
 		if known[plan.Key()] {
 			continue // a schedule is a distinct plan's first run
 		}

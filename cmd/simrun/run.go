@@ -82,7 +82,7 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 	fl.IntVar(&f.schedules, "schedules", 0, "schedules per scenario, route and implementation (default: virtual 20, live 2)")
 	fl.Uint64Var(&f.seed, "seed", 0, "seed of the schedules (default: random, and printed)")
 	fl.DurationVar(&f.budget, "for", 0, "wall time to spend on each scenario, route and implementation, instead of a number of schedules")
-	fl.StringVar(&f.strategy, "strategy", "random", "how schedules are chosen: random")
+	fl.StringVar(&f.strategy, "strategy", "random", "how interleavings are chosen: random, or pct (probabilistic concurrency testing)")
 	fl.BoolVar(&f.selfcheck, "selfcheck", os.Getenv("CI") != "", "virtual: run one plan in five twice and stop when the histories differ (on in CI)")
 	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local (binaries on this machine) or dsn (the address in SIMRUN_DSN)")
 	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
@@ -123,11 +123,11 @@ func (f *runFlags) validate() error {
 		return usagef("--postgres dsn needs the server's address in SIMRUN_DSN")
 	}
 	switch f.strategy {
-	case "random":
-	case "pct", "exhaustive":
-		return usagef("--strategy %s is not built yet: use random", f.strategy)
+	case "random", "pct":
+	case "exhaustive":
+		return usagef("--strategy %s is not built yet: use random or pct", f.strategy)
 	default:
-		return usagef("there is no strategy %q: use random", f.strategy)
+		return usagef("there is no strategy %q: use random or pct", f.strategy)
 	}
 	switch {
 	case f.replicas < 0 || f.replicas > maxReplicas:
@@ -243,7 +243,7 @@ func (f *runFlags) tasks(chosen []sim.Scenario) ([]task, error) {
 		for _, r := range routes {
 			for _, name := range names {
 				t := task{
-					Scenario: s, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget,
+					Scenario: s, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy,
 					Shrink: !f.noShrink, Keep: f.keep, Check: f.selfcheck && f.engine == "virtual",
 				}
 				if err := f.possible(t); err != nil {

@@ -92,7 +92,7 @@ func TestShrink(t *testing.T) {
 			continue
 		}
 		first := ""
-		got := Shrink(context.Background(), s, 1, i, func(p sim.Plan) bool {
+		got := Shrink(context.Background(), Random, s, 1, i, func(p sim.Plan) bool {
 			if first == "" {
 				first = p.Key()
 			}
@@ -110,14 +110,40 @@ func TestShrink(t *testing.T) {
 }
 
 func TestShrinkOfAPlanThatHolds(t *testing.T) {
-	got := Shrink(context.Background(), scenario(), 1, 0, func(sim.Plan) bool { return false })
+	got := Shrink(context.Background(), Random, scenario(), 1, 0, func(sim.Plan) bool { return false })
 	require.False(t, got.Found)
 	require.Equal(t, 1, got.Runs)
 }
 
 func TestShrinkEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	got := Shrink(ctx, scenario(), 1, 0, func(sim.Plan) bool { cancel(); return true })
+	got := Shrink(ctx, Random, scenario(), 1, 0, func(sim.Plan) bool { cancel(); return true })
 	require.True(t, got.Found)
 	require.Equal(t, 1, got.Runs)
+}
+
+// By priorities one replica is undelayed, the delays of the others differ, and a change point puts a replica last.
+func TestPCT(t *testing.T) {
+	s := scenario()
+	changed, first := 0, map[int]bool{}
+	for i := range 100 {
+		p := Draw(PCT, s, 1, i)
+		require.Equal(t, p.Key(), Draw(PCT, s, 1, i).Key())
+		require.Len(t, p.Delays, 3)
+		starts := map[sim.Duration]int{}
+		for r, d := range p.Delays {
+			require.Len(t, d, pctRequests)
+			starts[d[0].Req]++
+			if d[0].Req == 0 {
+				first[r] = true
+			}
+			if d[0] != d[pctRequests-1] {
+				changed++
+				require.GreaterOrEqual(t, d[pctRequests-1].Req, sim.Duration(3*pctStep), "it falls below all others")
+			}
+		}
+		require.GreaterOrEqual(t, len(starts), 2)
+	}
+	require.Positive(t, changed)
+	require.Len(t, first, 3, "each replica is first in some plan")
 }

@@ -24,9 +24,23 @@ const (
 	maxPick   = 3
 )
 
-// Plan draws plan i of seed.
-func Plan(s sim.Scenario, seed uint64, i int) sim.Plan {
-	return plans(s).Example(int(caseSeed(s, seed, i)))
+// A Strategy is a way to choose interleavings. Faults, windows and phases are drawn alike by all.
+type Strategy string
+
+// The strategies.
+const (
+	// Random gives every request and answer a delay of its own.
+	Random Strategy = "random"
+	// PCT is probabilistic concurrency testing; see pct.go for what it promises.
+	PCT Strategy = "pct"
+)
+
+// Plan draws plan i of seed by the random strategy.
+func Plan(s sim.Scenario, seed uint64, i int) sim.Plan { return Draw(Random, s, seed, i) }
+
+// Draw draws plan i of seed.
+func Draw(by Strategy, s sim.Scenario, seed uint64, i int) sim.Plan {
+	return plans(by, s).Example(int(caseSeed(s, seed, i)))
 }
 
 // caseSeed is the seed of one plan for rapid; positive, since rapid takes an int and reads 0 as "random".
@@ -41,7 +55,7 @@ func caseSeed(s sim.Scenario, seed uint64, i int) uint64 {
 	return h.Sum64()>>1 | 1
 }
 
-func plans(s sim.Scenario) *rapid.Generator[sim.Plan] {
+func plans(by Strategy, s sim.Scenario) *rapid.Generator[sim.Plan] {
 	return rapid.Custom(func(t *rapid.T) sim.Plan {
 		p := sim.Plan{V: sim.PlanVersion, Horizon: s.Duration, Faults: []sim.Fault{}}
 		for _, spec := range s.Faults {
@@ -63,7 +77,12 @@ func plans(s sim.Scenario) *rapid.Generator[sim.Plan] {
 		for r := range s.Replicas {
 			d := onGrid(t, "phase", phase, phaseGrid)
 			p.Phase = append(p.Phase, d+sim.Duration(time.Duration(r)*phaseStep))
-			p.Delays = append(p.Delays, rapid.SliceOfN(rapid.Custom(delay), 0, 6).Draw(t, "delays"))
+			if by == Random {
+				p.Delays = append(p.Delays, rapid.SliceOfN(rapid.Custom(delay), 0, 6).Draw(t, "delays"))
+			}
+		}
+		if by == PCT {
+			p.Delays = priorities(t, s.Replicas)
 		}
 		p.Picks = rapid.SliceOfN(rapid.IntRange(0, maxPick), 0, 16).Draw(t, "picks")
 		return p

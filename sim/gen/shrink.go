@@ -20,12 +20,12 @@ type Shrunk struct {
 	Found bool // the first plan failed again, so there was something to shrink
 }
 
-// Shrink looks for the smallest plan that still fails, starting from plan i of seed. fails carries out a plan and reports whether it
+// Shrink looks for the smallest plan that still fails, starting from plan i of seed by the strategy it was drawn with. fails carries out a plan and reports whether it
 // still breaks the invariant that was violated first; it is asked once per distinct plan. When ctx ends, the smallest
 // plan found so far is returned.
 //
 // One call at a time: rapid keeps its settings in globals.
-func Shrink(ctx context.Context, s sim.Scenario, seed uint64, i int, fails func(sim.Plan) bool) Shrunk {
+func Shrink(ctx context.Context, by Strategy, s sim.Scenario, seed uint64, i int, fails func(sim.Plan) bool) Shrunk {
 	rapidMu.Lock()
 	defer rapidMu.Unlock()
 	restore := settings(map[string]string{
@@ -60,7 +60,7 @@ func Shrink(ctx context.Context, s sim.Scenario, seed uint64, i int, fails func(
 	// rapid re-runs its final answer last, so the last failing plan is the minimal one. Verdicts are remembered, also
 	// because rapid gives up on a plan that fails once and holds once.
 	prop := func(t *rapid.T) {
-		if try(plans(s).Draw(t, "plan")) {
+		if try(plans(by, s).Draw(t, "plan")) {
 			t.Fatalf("violated") // constant: rapid compares the text
 		}
 	}
