@@ -53,14 +53,3 @@ func (h hold) surely(w *world) span {
 	}
 	return span{h.since.Latest(), h.until.Earliest()}
 }
-
-// holderAt is whom the observer last saw holding the key at an instant; ok is false before its first reading.
-func (w *world) holderAt(key int64, t sim.Duration) (session string, ok bool) {
-	for _, h := range w.holds[key] {
-		if h.since.At > t {
-			break
-		}
-		session, ok = h.session, true
-	}
-	return session, ok
-}

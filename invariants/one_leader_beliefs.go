@@ -75,7 +75,7 @@ func (w *world) excusedByStall(f *finding, excess sim.Duration) bool {
 	if !w.live || w.h.Stalled <= w.allow || excess > w.h.Stalled {
 		return false
 	}
-	f.doubt("the host stalled for %s, longer than the allowance of %s, so that an overlap of %s beyond the bound proves nothing",
+	f.doubt("the host stalled for %s, longer than the allowance of %s, so that %s beyond a bound proves nothing",
 		sec(w.h.Stalled), sec(w.allow), sec(excess))
 	return true
 }
@@ -113,10 +113,10 @@ func (l *leadership) ownSession(name string) bool {
 	return ok && l.who == who{r, i}
 }
 
-// shareBackend reports whether the second came to lead on the backend on which the first led: the key was never free between
-// the two, and the way there can give two clients one backend, or the holder's name did not change.
+// shareBackend reports whether the second came to lead on the backend on which the first led: the way there could give two
+// clients one backend, and the key was never free between the two.
 func (w *world) shareBackend(first, second *leadership) bool {
-	if first.key != second.key || len(w.holds[first.key]) == 0 {
+	if first.key != second.key || len(w.holds[first.key]) == 0 || w.pathStable(w.route(second.session), second.lead.At, second.lead.At) {
 		return false
 	}
 	for _, h := range w.holds[first.key] {
@@ -126,11 +126,7 @@ func (w *world) shareBackend(first, second *leadership) bool {
 			return false
 		}
 	}
-	if !w.route(second.session).Stable() {
-		return true
-	}
-	holder, _ := w.holderAt(first.key, second.lead.Latest()+w.allow)
-	return first.ownSession(holder)
+	return true
 }
 
 func (w *world) onOneBackend(first, second *leadership) sim.Violation {

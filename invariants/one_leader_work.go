@@ -17,7 +17,7 @@ func (w *world) ruleNoEffectWithout(f *finding) {
 	}
 	var groups []*group
 	for _, e := range w.effects {
-		text, cause := w.withoutLeadership(e)
+		text, cause := w.withoutLeadership(f, e)
 		if text == "" {
 			continue
 		}
@@ -43,7 +43,7 @@ func (w *world) ruleNoEffectWithout(f *finding) {
 }
 
 // withoutLeadership says what is wrong with an effect, "" when nothing is.
-func (w *world) withoutLeadership(e *effect) (text, cause string) {
+func (w *world) withoutLeadership(f *finding, e *effect) (text, cause string) {
 	if !e.known {
 		return "", "" // nobody's session: rule 1 judges what it wrote
 	}
@@ -68,7 +68,7 @@ func (w *world) withoutLeadership(e *effect) (text, cause string) {
 	}
 	// A process that is stopped between its check of the time and BEGIN wakes up late; what counts is how long it ran since. (In a
 	// virtual run what it did while paused comes to pass when it is continued.)
-	if e.by.life.ranFor(closed, begun) <= w.allow {
+	if ran := e.by.life.ranFor(closed, begun); ran <= w.allow || w.excusedByStall(f, ran-w.allow) {
 		return "", ""
 	}
 	why := "its trust had run out"
@@ -93,7 +93,7 @@ func (w *world) ruleStepDown(f *finding) {
 		if v, bad := w.workAtUnlock(l); bad {
 			f.violated(v)
 		}
-		if v, bad := w.workAfterLoss(l); bad {
+		if v, bad := w.workAfterLoss(f, l); bad {
 			f.violated(v)
 		}
 	}
@@ -124,7 +124,7 @@ func (w *world) workAtUnlock(l *leadership) (v sim.Violation, bad bool) {
 }
 
 // workAfterLoss finds work that went on for longer than the grace after the leadership was over.
-func (w *world) workAfterLoss(l *leadership) (v sim.Violation, bad bool) {
+func (w *world) workAfterLoss(f *finding, l *leadership) (v sim.Violation, bad bool) {
 	if l.over == nil {
 		return v, false
 	}
@@ -149,7 +149,7 @@ func (w *world) workAfterLoss(l *leadership) (v sim.Violation, bad bool) {
 		}
 	}
 	ran := l.life.ranFor(l.over.At, last)
-	if what == "" || ran <= w.iv.StopGrace+w.allow {
+	if excess := ran - w.iv.StopGrace - w.allow; what == "" || excess <= 0 || w.excusedByStall(f, excess) {
 		return v, false
 	}
 	return sim.Violation{At: last, Replicas: replicas(l.replica), Events: seqs(l.over, witness), Cause: causeSlowStop,

@@ -54,9 +54,6 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-// count writes "1 failover", "2 failovers".
-func count(n int, one, many string) string { return fmt.Sprintf("%d %s", n, plural(n, one, many)) }
-
 func seqs(events ...*sim.Event) (out []int) {
 	for _, e := range events {
 		if e != nil {
