@@ -24,8 +24,9 @@ type database struct {
 	superuser string
 	print     string // fingerprint of its catalog
 	tables    []string
-	seeded    bool // migrations put rows in, so wiping means making it anew
-	used      bool // there was a run in it
+	seeded    []string // those with rows in them
+	sequences string   // sets them to where the migrations left them
+	used      bool     // there was a run in it
 }
 
 //go:embed clock.sql
@@ -130,7 +131,7 @@ func (d *database) create(ctx context.Context) (err error) {
 	if err := s.CreateDatabase(ctx, d.name, ""); err != nil {
 		return fmt.Errorf("create the run's database: %w", err)
 	}
-	d.used, d.seeded = false, false
+	d.used, d.seeded = false, nil
 	if err := d.setUp(ctx); err != nil {
 		return err
 	}
@@ -177,9 +178,6 @@ const fingerprint = `SELECT concat_ws('/',
 
 // examine learns what the database looks like before a run.
 func (d *database) examine(ctx context.Context) error {
-	if err := d.owner.QueryRow(ctx, fingerprint).Scan(&d.print); err != nil {
-		return fmt.Errorf("examine the run's database: %w", err)
-	}
 	rows, err := d.owner.Query(ctx, userTables)
 	if err == nil {
 		d.tables, err = pgx.CollectRows(rows, pgx.RowTo[string])
@@ -192,14 +190,25 @@ func (d *database) examine(ctx context.Context) error {
 		if err := d.owner.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+t+")").Scan(&some); err != nil {
 			return fmt.Errorf("look into table %s: %w", t, err)
 		}
-		d.seeded = d.seeded || some
+		if some {
+			d.seeded = append(d.seeded, t)
+		}
+	}
+	if err := d.keep(ctx); err != nil {
+		return err
+	}
+	if err := d.owner.QueryRow(ctx, fingerprint).Scan(&d.print); err != nil {
+		return fmt.Errorf("examine the run's database: %w", err)
 	}
 	return nil
 }
 
-// wipe makes the database what the migrations left. A run that changed the catalog, or migrations that put rows in,
-// cost a new database; otherwise tables with something in them are truncated.
+// wipe makes the database what the migrations left. What they put into tables is kept aside and put back; a run that
+// changed the catalog costs a new database.
 func (d *database) wipe(ctx context.Context) error {
+	if !d.used {
+		return nil
+	}
 	if _, err := d.ownerConn(ctx); err != nil {
 		return err
 	}
@@ -207,20 +216,50 @@ func (d *database) wipe(ctx context.Context) error {
 	if err := d.owner.QueryRow(ctx, fingerprint).Scan(&print); err != nil {
 		return fmt.Errorf("examine the run's database: %w", err)
 	}
-	filled, err := d.filled(ctx)
-	if err != nil {
-		return err
-	}
-	if print != d.print || d.seeded && d.used {
+	if print != d.print || len(d.seeded) > 0 && !d.eng.server.Owned() {
 		return d.renew(ctx)
 	}
-	if len(filled) == 0 {
-		return nil
+	filled, err := d.filled(ctx)
+	if err != nil || len(filled) == 0 {
+		return err
 	}
-	if _, err := d.owner.Exec(ctx, "TRUNCATE "+strings.Join(filled, ", ")+" RESTART IDENTITY CASCADE"); err != nil {
-		return fmt.Errorf("truncate the tables: %w", err)
+	sql := "TRUNCATE " + strings.Join(filled, ", ") + " CASCADE;\n"
+	for i, t := range d.seeded {
+		sql += fmt.Sprintf("INSERT INTO %s OVERRIDING SYSTEM VALUE TABLE simclock.kept_%d;\n", t, i+1)
 	}
-	return d.resetSequences(ctx)
+	sql += d.sequences
+	if d.eng.server.Owned() { // without triggers and foreign keys
+		sql = "SET ROLE NONE; SET session_replication_role = replica;\n" + sql + "RESET session_replication_role; SET ROLE " + pgx.Identifier{d.eng.server.User()}.Sanitize()
+	}
+	if _, err := d.owner.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
+		return fmt.Errorf("empty the tables: %w", err)
+	}
+	return nil
+}
+
+// keep puts what the migrations left aside: rows, and where sequences stand.
+func (d *database) keep(ctx context.Context) error {
+	if d.eng.server.Owned() {
+		sql := "SET ROLE NONE;\n"
+		for i, t := range d.seeded {
+			sql += fmt.Sprintf("CREATE TABLE simclock.kept_%d AS TABLE %s;\n", i+1, t)
+		}
+		sql += "SET ROLE " + pgx.Identifier{d.eng.server.User()}.Sanitize()
+		if _, err := d.owner.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
+			return fmt.Errorf("keep the rows of the migrations: %w", err)
+		}
+	}
+	rows, err := d.owner.Query(ctx, `SELECT format('SELECT setval(%s, %s, %L);', s.seqrelid, coalesce(pg_sequence_last_value(s.seqrelid), s.seqstart), pg_sequence_last_value(s.seqrelid) IS NOT NULL)
+		FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid WHERE c.relnamespace <> 'simclock'::regnamespace ORDER BY 1`)
+	if err == nil {
+		var all []string
+		all, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		d.sequences = strings.Join(all, "\n")
+	}
+	if err != nil {
+		return fmt.Errorf("look at the sequences: %w", err)
+	}
+	return nil
 }
 
 // filled are the tables that have pages.
@@ -237,16 +276,6 @@ func (d *database) filled(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("look for used tables: %w", err)
 	}
 	return filled, nil
-}
-
-// resetSequences starts those again that belong to no column.
-func (d *database) resetSequences(ctx context.Context) error {
-	_, err := d.owner.Exec(ctx, `SELECT setval(c.oid, s.seqstart, false) FROM pg_class c JOIN pg_sequence s ON s.seqrelid = c.oid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname <> 'simclock' AND CASE WHEN c.relkind = 'S' THEN pg_sequence_last_value(c.oid) IS NOT NULL END`)
-	if err != nil {
-		return fmt.Errorf("start the sequences again: %w", err)
-	}
-	return nil
 }
 
 // renew replaces the database by a new one.

@@ -103,6 +103,14 @@ func (e *Engine) forget(ctx context.Context) error {
 	}
 }
 
+// size is how many server sessions the pool may have.
+func (p *poolerState) size() int {
+	if p.opts.PoolSize == 0 {
+		return 20
+	}
+	return p.opts.PoolSize
+}
+
 func (p *poolerState) address() string {
 	host, port := p.p.HostPort()
 	return net.JoinHostPort(host, strconv.Itoa(port))
@@ -188,7 +196,8 @@ func (e *Engine) pooledWaits() (waits, error) {
 		return nil, err
 	}
 	for _, p := range pools {
-		if p["database"] != e.db.name || p["cl_waiting"] == "0" || p["sv_idle"]+p["sv_used"]+p["sv_tested"]+p["sv_login"] != "0000" {
+		// A pool that is not full may be about to open a session, which shows in no column yet.
+		if active, _ := strconv.Atoi(p["sv_active"]); p["database"] != e.db.name || p["cl_waiting"] == "0" || active < e.pool.size() {
 			continue
 		}
 		clients, err := e.pool.show("SHOW CLIENTS")
