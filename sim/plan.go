@@ -173,11 +173,11 @@ var Faults = []FaultInfo{
 	{Kind: Recycle, Does: "a client pool closes the lease session for its age", Targets: true, Virtual: true},
 	{Kind: ClockSkew, Does: "the replica's clock is ahead, for implementations that take a clock", Targets: true, Heals: true, Virtual: true},
 	{Kind: ClockJump, Does: "the replica's clock jumps forward, for implementations that take a clock", Targets: true, Virtual: true},
-	{Kind: PostgresRestart, Does: "the server is restarted as in a crash (immediate)", Live: true},
-	{Kind: ConnectionsExhausted, Does: "the server has no room for new connections", Heals: true, Live: true},
-	{Kind: PoolerRestart, Does: "PgBouncer is killed and started again", Live: true},
-	{Kind: PoolerReload, Does: "PgBouncer is reloaded into transaction mode under everybody, and back after `for`", Heals: true, Live: true},
-	{Kind: PoolerNoise, Does: "other clients keep the pool busy and rotate its server connections", Heals: true, Live: true},
+	{Kind: PostgresRestart, Does: "the server is restarted as in a crash (immediate)", Live: true, Virtual: true},
+	{Kind: ConnectionsExhausted, Does: "the server has no room for new connections", Heals: true, Live: true, Virtual: true},
+	{Kind: PoolerRestart, Does: "PgBouncer is killed and started again", Live: true, Virtual: true},
+	{Kind: PoolerReload, Does: "PgBouncer is reloaded into transaction mode under everybody, and back after `for`", Heals: true, Live: true, Virtual: true},
+	{Kind: PoolerNoise, Does: "other clients keep the pool busy and rotate its server connections", Heals: true, Live: true, Virtual: true},
 }
 
 // FaultByKind finds a fault's description.
