@@ -217,7 +217,10 @@ func (p *Pooler) start(ctx context.Context) error {
 		return err
 	}
 	if err := p.ready(ctx); err != nil {
-		return errors.Join(fmt.Errorf("%w; the end of its log: %s", err, p.lastWords(offset)), p.child.Kill())
+		if words := p.lastWords(offset); words != "" {
+			err = fmt.Errorf("%w; the end of its log: %s", err, words)
+		}
+		return errors.Join(err, p.child.Kill())
 	}
 	return nil
 }

@@ -77,7 +77,8 @@ func NewRun() (*Run, error) {
 	}
 	runs.Store(r, nil)
 	if err := r.makeDir(); err != nil {
-		return nil, errors.Join(err, r.Close())
+		_ = r.Close() // what could not be made cannot always be removed; one sentence is enough
+		return nil, err
 	}
 	return r, nil
 }

@@ -60,6 +60,9 @@ func (s *Server) startLocal(ctx context.Context, o Options) error {
 		return &sim.EnvironmentError{Problem: "Postgres refuses to run as root, and there is no user postgres or nobody to run it as: create one, or start simrun as an ordinary user"}
 	}
 	c := &cluster{run: o.Run, bin: bin, settings: o.Settings, durable: o.Durable, hba: hba, freePort: proc.FreePort}
+	if _, err := c.config(superuser); err != nil {
+		return err
+	}
 	if err = c.prepare(ctx, o.LogDir); err == nil {
 		err = c.launch(ctx)
 	}
@@ -143,7 +146,10 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	if err := c.ready(ctx); err != nil {
-		return errors.Join(fmt.Errorf("%w; the end of its log: %s", err, c.lastWords(offset)), c.halt())
+		if words := c.lastWords(offset); words != "" {
+			err = fmt.Errorf("%w; the end of its log: %s", err, words)
+		}
+		return errors.Join(err, c.halt())
 	}
 	return nil
 }
@@ -179,15 +185,14 @@ func (c *cluster) lastWords(offset int64) string {
 	}
 	defer f.Close()
 	b, _ := io.ReadAll(io.NewSectionReader(f, offset, 1<<16))
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.Join(lines[max(0, len(lines)-3):], "; ")
+	return lastLines(string(b))
 }
 
 // config is for a connection as superuser, by the Unix socket.
 func (c *cluster) config(database string) (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable", c.sockets, c.port, superuser, superuser))
 	if err != nil {
-		return nil, fmt.Errorf("the environment variables PG... stand in the way of a connection: %w", err)
+		return nil, &sim.EnvironmentError{Problem: "one of the environment variables PG... cannot be used: correct or unset it", Err: err}
 	}
 	cfg.Database = database
 	cfg.RuntimeParams = map[string]string{} // nothing from the user's PGOPTIONS and the like
@@ -334,9 +339,16 @@ func checkRoom(dir string) error {
 		return fmt.Errorf("ask for the free room in %s: %w", dir, err)
 	}
 	if free := st.Bavail * uint64(st.Bsize); free < room {
-		return &sim.EnvironmentError{Problem: fmt.Sprintf("there are only %d MB free in %s, and a Postgres server needs %d: free some, or set TMPDIR to a directory with room", free>>20, filepath.Dir(dir), room>>20)}
+		return noRoom(dir, fmt.Errorf("only %d MB are free", free>>20))
 	}
 	return nil
+}
+
+func noRoom(dir string, err error) error {
+	return &sim.EnvironmentError{
+		Problem: fmt.Sprintf("there is no room for a Postgres server in %s, it needs %d MB: free some, or set TMPDIR to a directory with room", filepath.Dir(dir), room>>20),
+		Err:     err,
+	}
 }
 
 // environment makes an error into a *sim.EnvironmentError, if it is not one already.

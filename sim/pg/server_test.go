@@ -213,6 +213,10 @@ func TestBinariesThatAreNotThere(t *testing.T) {
 			require.Contains(t, problem, "could not be initialised")
 		}
 	})
+	t.Run("a service that is not there", func(t *testing.T) {
+		t.Setenv("PGSERVICE", "simrun-no-such-service")
+		require.Contains(t, start(), "one of the environment variables PG... cannot be used")
+	})
 	t.Run("no such backend", func(t *testing.T) {
 		_, err := pg.Start(context.Background(), pg.Options{Run: run, Backend: "oracle"})
 		require.ErrorContains(t, err, `there is no Postgres backend "oracle"`)

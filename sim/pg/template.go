@@ -52,10 +52,9 @@ func makeCluster(ctx context.Context, run *proc.Run, b binaries, dir string) err
 		return initdb(ctx, run, b, data)
 	}
 	path := filepath.Join(cache, "cluster-"+templateKey(b)+".tar")
-	if err := unpack(path, data); err == nil {
-		now := time.Now()
-		_ = os.Chtimes(path, now, now) // used today
-		return nil
+	done, err := fromTemplate(run, path, data)
+	if done || err != nil {
+		return err
 	}
 	// Others who start at the same time wait for one initdb instead of competing with it. Without the lock (a file
 	// system that has none) there is only some work done twice.
@@ -64,14 +63,8 @@ func makeCluster(ctx context.Context, run *proc.Run, b binaries, dir string) err
 		return err
 	}
 	defer unlock()
-	if err = unpack(path, data); err == nil {
-		return nil
-	}
-	if errors.Is(err, errTemplate) {
-		_ = os.Remove(path)
-	}
-	if err := os.RemoveAll(data); err != nil {
-		return fmt.Errorf("remove half a cluster: %w", err)
+	if done, err := fromTemplate(run, path, data); done || err != nil {
+		return err
 	}
 	if err := initdb(ctx, run, b, data); err != nil {
 		return err
@@ -81,6 +74,24 @@ func makeCluster(ctx context.Context, run *proc.Run, b binaries, dir string) err
 		pruneTemplates(cache, path)
 	}
 	return nil
+}
+
+// fromTemplate unpacks the template if it is there and sound. If not, done is false and nothing is left of data.
+func fromTemplate(run *proc.Run, path, data string) (done bool, err error) {
+	err = unpack(path, data)
+	switch {
+	case err == nil:
+		now := time.Now()
+		_ = os.Chtimes(path, now, now) // it is in use
+		return true, nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return false, noRoom(run.Dir(), err) // initdb would fail as well
+	}
+	// A damaged template is replaced by whoever makes the next one.
+	if err := os.RemoveAll(data); err != nil {
+		return false, fmt.Errorf("remove half a cluster: %w", err)
+	}
+	return false, nil
 }
 
 // templateKey names what the content of a cluster depends on.
@@ -158,15 +169,16 @@ func initdb(ctx context.Context, run *proc.Run, b binaries, data string) error {
 		}
 		return &sim.EnvironmentError{
 			Problem: "a Postgres cluster could not be initialised (" + b.path("initdb") + ")",
-			Err:     fmt.Errorf("%w: %s", err, lastLine(out.String())),
+			Err:     fmt.Errorf("%w: %s", err, lastLines(out.String())),
 		}
 	}
 	return nil
 }
 
-func lastLine(s string) string {
-	s = strings.TrimSpace(s)
-	return strings.TrimSpace(s[strings.LastIndexByte(s, '\n')+1:])
+// lastLines are the last three lines of an output, as one.
+func lastLines(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }
 
 // pack writes the cluster in data to path, complete or not at all.
