@@ -42,8 +42,8 @@ func failover(w *world) (f finding) {
 		}
 		stalled := w.live && w.h.Stalled > w.allow
 		switch {
-		case c.shortest > value.Bound && w.live && c.done != nil && c.shortest-c.spent <= value.Bound:
-			f.doubt("the failover at %s took %s, but for %s of that %s was waiting for answers: it may be the machine that was slow", sec(r.at.At), sec(c.shortest), sec(c.spent), c.by.who)
+		case c.shortest > value.Bound && w.live && c.shortest-c.spent <= value.Bound:
+			f.doubt("the failover at %s took %s, but for %s of that the winner was waiting for answers: it may be the machine that was slow", sec(r.at.At), c.took(), sec(c.spent))
 		case c.shortest > value.Bound && stalled:
 			f.doubt("the host stalled for %s, longer than the allowance of %s, so that a slow failover at %s proves nothing", sec(w.h.Stalled), sec(w.allow), sec(r.at.At))
 		case c.shortest > value.Bound:

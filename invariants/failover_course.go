@@ -57,6 +57,14 @@ type course struct {
 	spent             sim.Duration // the time that the winner spent on statements: C in a virtual run
 }
 
+// took says how long it took, as far as that is known.
+func (c course) took() string {
+	if c.done == nil {
+		return "more than " + sec(c.shortest)
+	}
+	return sec(c.shortest)
+}
+
 func (w *world) judgeRelease(r release) (c course) {
 	done, by := w.resumed(r)
 	for _, s := range w.standbys(r) {
@@ -166,7 +174,7 @@ func (w *world) interrupted(r release, limit sim.Duration) bool {
 // inFlight is C of a virtual run: the time between from and to in which one of the lives had a statement in flight, or a task
 // slowed down on purpose. A statement that waits for another session's lock counts only for the time it was on its way: a new
 // leader that waits for the old one's transaction is late. In a live run, where C is the allowance, it is the time in which
-// the life reports that it was waiting for an answer; the bump is not part of that.
+// the life was waiting for an answer, as it reports it; the bump is not part of that.
 func (w *world) inFlight(from, to sim.Duration, ids ...who) sim.Duration {
 	var all []span
 	for _, id := range ids {
@@ -189,18 +197,33 @@ func (w *world) inFlight(from, to sim.Duration, ids ...who) sim.Duration {
 	return union(forward(all)...).within(from, to).total()
 }
 
-// asking is when a life was asking for the lock, reading its due list or publishing.
+// asking is when a life was starting up, probing, asking for the lock, reading its due list or publishing.
 func (w *world) asking(id who) spans {
 	all := w.working(id)
+	if l := w.lives[id]; l != nil && l.up != nil {
+		all = append(all, span{l.up.At, l.first})
+	}
+	for _, p := range w.probes {
+		if p.who == id && p.begin != nil && p.end != nil {
+			all = append(all, span{p.begin.At, p.end.At})
+		}
+	}
 	for _, a := range w.attempts {
 		if a.who == id && a.begin != nil && a.end != nil {
 			all = append(all, span{a.begin.At, a.end.At})
 		}
 	}
 	for _, t := range w.ticks {
-		if t.who == id && t.listed != nil {
-			all = append(all, span{t.begin.At, t.listed.At})
+		if t.who != id {
+			continue
 		}
+		listing := span{t.begin.At, w.end}
+		for _, e := range []*sim.Event{t.end, t.listed} {
+			if e != nil {
+				listing.to = e.At
+			}
+		}
+		all = append(all, listing)
 	}
 	return union(forward(all)...)
 }

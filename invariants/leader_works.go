@@ -67,6 +67,10 @@ func (w *world) gap(f *finding, l *leadership, since *sim.Event, to, allowed sim
 		f.doubt("the host stalled for %s, longer than the allowance of %s, so that a late tick proves nothing", sec(w.h.Stalled), sec(w.allow))
 		return
 	}
+	if w.live && waited-w.inFlight(from, to, l.who) <= allowed {
+		f.doubt("%s was late for a tick at %s, but was waiting for answers before: it may be the machine that was slow", l.who, sec(to))
+		return
+	}
 	then := fmt.Sprintf("had begun no further one by %s", sec(to))
 	if what == elected {
 		then = fmt.Sprintf("had begun no tick by %s", sec(to))

@@ -27,10 +27,23 @@ func noChurn(w *world) (f finding) {
 				f.doubt("the host stalled for %s, longer than the allowance of %s, so that a change of leader at %s proves nothing", sec(w.h.Stalled), sec(w.allow), sec(next.lead.At))
 				continue
 			}
+			if w.live && w.unanswered(l, at) {
+				f.doubt("%s gave up at %s since no heartbeat had been answered in time: it may be the machine that was slow", l.who, sec(at))
+				continue
+			}
 			f.violated(churn(l, next, at, window))
 		}
 	}
 	return f
+}
+
+// unanswered reports whether the leadership ended for want of a good heartbeat.
+func (w *world) unanswered(l *leadership, at sim.Duration) bool {
+	good := l.lead.At
+	for _, b := range l.beats {
+		good = b.At
+	}
+	return at-good >= w.iv.Beat+w.iv.BeatDeadline/2
 }
 
 // hadCause reports whether something had happened to the leader by the time its leadership ended.

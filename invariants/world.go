@@ -48,6 +48,7 @@ type life struct {
 	who
 	up, down *sim.Event
 	pauses   []pause
+	first    sim.Duration // its own first report, 0 before it
 	last     sim.Duration // its own last report
 }
 
@@ -96,7 +97,10 @@ func (w *world) scaled(d sim.Duration) sim.Duration {
 // take files one event. Events come in order of time.
 func (w *world) take(e *sim.Event) {
 	if e.Source == sim.FromReplica {
-		w.life(whoOf(e)).last = e.At
+		l := w.life(whoOf(e))
+		if l.last = e.At; l.first == 0 {
+			l.first = e.At
+		}
 	}
 	switch e.Kind {
 	case sim.EvUp, sim.EvDown, sim.EvPaused, sim.EvResumed:
