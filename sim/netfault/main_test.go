@@ -19,24 +19,27 @@ import (
 	"github.com/seed-aafb3a99/simrun/sim/pg"
 )
 
-// postgres is the server of the tests that need one.
-var postgres *pg.Server
+// What the tests that need real servers start them in, and the Postgres they share.
+var (
+	servers  *proc.Run
+	postgres *pg.Server
+)
 
 // The server is started before the tests, so that the goroutines that watch over it are not taken for leaks of theirs.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "25"); err != nil { // before the command line is read: it has the last word
 		panic(err)
 	}
-	run, err := proc.NewRun()
-	if err == nil {
-		postgres, err = pg.Start(context.Background(), pg.Options{Run: run, Backend: pg.Local})
+	var err error
+	if servers, err = proc.NewRun(); err == nil {
+		postgres, err = pg.Start(context.Background(), pg.Options{Run: servers, Backend: pg.Local})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) {
-		if err := errors.Join(postgres.Stop(), run.Close()); err != nil {
+		if err := errors.Join(postgres.Stop(), servers.Close()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
 		}

@@ -3,6 +3,7 @@ package netfault
 import (
 	"context"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-aafb3a99/simrun/pgbouncer"
 	"github.com/seed-aafb3a99/simrun/sim/pg/pgtest"
 )
 
@@ -31,12 +33,19 @@ type pgBench struct {
 
 func pgSetup(t testing.TB, mode pgx.QueryExecMode) *pgBench {
 	t.Helper()
+	return pgSetupVia(t, mode, postgres.HostPort)
+}
+
+// pgSetupVia is pgSetup with the link going to another address than the server's own, such as a pooler's.
+func pgSetupVia(t testing.TB, mode pgx.QueryExecMode, upstream func() (string, int)) *pgBench {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	name := pgtest.DatabaseIn(t, postgres, "create table counter(n int); insert into counter values (0)")
 	direct, err := pgx.ParseConfig(postgres.DSN(name))
 	require.NoError(t, err)
-	link, err := New(t.Name(), net.JoinHostPort(direct.Host, strconv.Itoa(int(direct.Port))))
+	host, port := upstream()
+	link, err := New(t.Name(), net.JoinHostPort(host, strconv.Itoa(port)))
 	require.NoError(t, err)
 	b := &pgBench{Link: link, ctx: ctx}
 	t.Cleanup(func() { require.NoError(t, link.Close()) })
@@ -48,11 +57,9 @@ func pgSetup(t testing.TB, mode pgx.QueryExecMode) *pgBench {
 	b.config = direct.Copy()
 	b.config.DefaultQueryExecMode = mode
 	b.config.RuntimeParams["application_name"] = "through the link"
-	host, port, err := net.SplitHostPort(link.Addr())
+	at, err := netip.ParseAddrPort(link.Addr())
 	require.NoError(t, err)
-	n, err := strconv.ParseUint(port, 10, 16)
-	require.NoError(t, err)
-	b.config.Host, b.config.Port, b.config.Fallbacks = host, uint16(n), nil
+	b.config.Host, b.config.Port, b.config.Fallbacks = at.Addr().String(), at.Port(), nil
 	b.conn = b.connect(t)
 	return b
 }
@@ -317,4 +324,30 @@ func TestBlackHole(t *testing.T) {
 	b.Set(Both, Pass)
 	b.gone(t)
 	require.NoError(t, b.connect(t).Ping(b.ctx))
+}
+
+// Traps aim as well at a pooler's clients: the pooler has executed and committed, its client never learns.
+func TestLostReplyToCommitBehindAPooler(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{pgbouncer.Session, pgbouncer.Transaction} {
+		host, port := postgres.HostPort()
+		pooler, err := pgbouncer.Start(context.Background(), pgbouncer.Options{
+			Run: servers, Mode: mode, Host: host, Port: port, User: postgres.User(), Name: "pgbouncer-" + mode,
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+		b := pgSetupVia(t, pgx.QueryExecModeExec, pooler.HostPort)
+		trap := b.Trap(After, "commit", 1)
+		done := make(chan error, 1)
+		go func() {
+			done <- pgx.BeginFunc(b.ctx, b.conn, func(tx pgx.Tx) error { _, err := tx.Exec(b.ctx, bump, 1); return err })
+		}()
+		sprung(t, trap)
+		_, session := trap.Caught()
+		require.Equal(t, "through the link", session)
+		require.Equal(t, 1, b.counter(t))
+		require.True(t, trap.Cut(FIN))
+		require.Error(t, <-done)
+		require.NoError(t, pooler.Stop()) // or its sessions would keep the database from being dropped
+	}
 }
