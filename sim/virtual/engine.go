@@ -68,6 +68,7 @@ type Engine struct {
 
 	stats     Stats
 	beat      atomic.Int64 // grows with every turn of the stepper
+	working   atomic.Bool  // the stepper itself is at work; it has limits of its own
 	cancelled atomic.Bool  // the present run's context has ended
 	broken    error
 	outside   *outsider

@@ -301,7 +301,7 @@ func openLink(addr string, s startup, name string) (*link, error) {
 }
 
 // patience is how long the engine waits, in real time, for something that always comes.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // now is real monotonic time; time.Now would be virtual in the bubble.
 func now() time.Duration {

@@ -85,7 +85,7 @@ func (e *Engine) watched(w *world, starts time.Time) ([]string, error) {
 		case r := <-done:
 			return r.leaks, r.err
 		case <-tick.C:
-			if b := e.beat.Load(); b != last {
+			if b := e.beat.Load(); b != last || e.working.Load() {
 				last, since = b, time.Now()
 			} else if d := time.Since(since); d > e.cfg.Watchdog {
 				err := &HungError{After: e.cfg.Watchdog, Stacks: bubbleStacks()}

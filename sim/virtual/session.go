@@ -13,7 +13,7 @@ import (
 //
 // Starting a server process costs fifty times what a statement costs. On the direct route a session that is idle when it
 // ends is therefore reset (ROLLBACK, DISCARD ALL) instead of closed, which frees the same locks, listeners and settings
-// at the same instant, and its process serves a later run. Never the same run: two sessions of a history do not share a pid.
+// at the same instant, and its process serves a later run: two sessions of a history do not share a pid, unless there are very many.
 
 // open begins a session on the server.
 func (w *world) open(g *gate, q *request) {
@@ -90,6 +90,10 @@ func (w *world) sessionOver(g *gate) {
 func (e *Engine) session(route sim.Route, s startup, name string, crowded bool) (*link, error) {
 	if !route.Pooled() && e.warmable() && !crowded {
 		key := s.key()
+		if len(e.cooling) >= maxWarm {
+			e.warm = append(e.warm, e.cooling[0]) // a pid comes again after so many others, as it may in life
+			e.cooling = slices.Delete(e.cooling, 0, 1)
+		}
 		if i := slices.IndexFunc(e.warm, func(l *link) bool { return l.key == key }); i >= 0 {
 			l := e.warm[i]
 			e.warm = slices.Delete(e.warm, i, i+1)
@@ -119,7 +123,7 @@ const maxWarm = 40
 
 // reset ends a session but keeps its process for a later run. It reports whether that could be done.
 func (e *Engine) reset(route sim.Route, l *link) bool {
-	if route.Pooled() || !e.warmable() || len(e.warm)+len(e.cooling) >= maxWarm || len(l.buf) > 0 {
+	if route.Pooled() || !e.warmable() || len(e.warm)+len(e.cooling) > maxWarm || len(l.buf) > 0 {
 		return false
 	}
 	out, err := l.roundTrip(append(message('Q', "ROLLBACK"), message('Q', "DISCARD ALL")...), 2)

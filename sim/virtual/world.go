@@ -220,7 +220,9 @@ func (w *world) loop(ctx context.Context) {
 			break
 		}
 		if e := w.next(); e != nil {
+			w.eng.working.Store(true)
 			w.exec(e)
+			w.eng.working.Store(false)
 			continue
 		}
 		w.sweep()
@@ -260,6 +262,8 @@ func (w *world) soonest(t time.Time) time.Time {
 // finish ends every session and lets the bubble's goroutines go.
 func (w *world) finish(stop func()) {
 	w.ending = true
+	w.eng.working.Store(true)
+	defer w.eng.working.Store(false)
 	stop()
 	for _, r := range w.all {
 		r.cancel()

@@ -1,0 +1,116 @@
+package simtest
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/connect"
+)
+
+const tables = `CREATE TABLE jobs (id bigint PRIMARY KEY, due timestamptz NOT NULL, done boolean NOT NULL DEFAULT false)`
+
+const load = `INSERT INTO jobs (id, due) VALUES ($1, now() + $2 * interval '1 second')`
+
+var scenario = sim.Scenario{Replicas: 2, Duration: sim.Duration(time.Minute), Workload: sim.Workload{Rows: 10, Every: sim.Duration(3 * time.Second)}, Invariants: []string{"no-duplicate-publish"}}
+
+// careless publishes what is due: it reads a row in one statement and marks it in another.
+func careless(ctx context.Context, env *sim.Env) error { return publisher(ctx, env, "") }
+
+// careful locks the row it reads.
+func careful(ctx context.Context, env *sim.Env) error {
+	return publisher(ctx, env, " FOR UPDATE SKIP LOCKED")
+}
+
+func publisher(ctx context.Context, env *sim.Env, locking string) error {
+	for ctx.Err() == nil {
+		func() {
+			conn, err := connect.Connect(ctx, env, "effect")
+			if err != nil {
+				return
+			}
+			defer conn.Close(context.WithoutCancel(ctx))
+			_ = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { // what fails is tried again
+				var id int64
+				if err := tx.QueryRow(ctx, "SELECT id FROM jobs WHERE NOT done AND due <= now() ORDER BY id LIMIT 1"+locking).Scan(&id); err != nil {
+					return err
+				}
+				if _, err := tx.Exec(ctx, "UPDATE jobs SET done = true WHERE id = $1", id); err != nil {
+					return err
+				}
+				return Effect(ctx, tx, env, id, 1)
+			})
+		}()
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+func TestCarefulHolds(t *testing.T) {
+	Run(t, scenario, careful, Migrations(tables), Load(load), Schedules(10))
+}
+
+func TestCarelessIsCaught(t *testing.T) {
+	text, err := explore(t, scenario, careless, []Option{Migrations(tables), Load(load)})
+	require.NoError(t, err)
+	require.Contains(t, text, "no-duplicate-publish is violated")
+	require.Contains(t, text, "no fault at all")
+	require.Contains(t, text, "UPDATE jobs SET done = true")
+	require.Contains(t, text, PlanVariable+"='{")
+	t.Log(text)
+
+	// The line that was printed shows it again.
+	_, plan, _ := strings.Cut(text, PlanVariable+"='")
+	plan, _, _ = strings.Cut(plan, "'")
+	require.NoError(t, os.Setenv(PlanVariable, plan))
+	defer os.Unsetenv(PlanVariable)
+	text, err = explore(t, scenario, careless, []Option{Migrations(tables), Load(load)})
+	require.NoError(t, err)
+	require.Contains(t, text, "carried out again")
+}
+
+// A lock of fifteen lines: whoever holds the advisory lock leads.
+func TestOwnLock(t *testing.T) {
+	Run(t, sim.Scenario{Replicas: 3}, func(ctx context.Context, env *sim.Env) error {
+		db, err := connect.DB(env, "lease")
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		for ; ctx.Err() == nil; time.Sleep(time.Second) {
+			lead(ctx, env, db)
+		}
+		return nil
+	}, Role("mine", 42), Schedules(5))
+}
+
+func lead(ctx context.Context, env *sim.Env, db *sql.DB) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	var ok bool
+	if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", env.Role.Key).Scan(&ok); err != nil || !ok {
+		return
+	}
+	env.Emit(sim.Event{Kind: sim.EvLead, Role: env.Role.Name, Key: env.Role.Key})
+	for ctx.Err() == nil {
+		if _, err := conn.ExecContext(ctx, "SELECT 1"); err != nil {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	env.Emit(sim.Event{Kind: sim.EvEnd, Role: env.Role.Name, Key: env.Role.Key})
+	_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", env.Role.Key) // if the session lives
+}
