@@ -215,13 +215,13 @@ func loadScenario(arg string) (*sim.Scenario, error) {
 	return nil, usagef("there is no scenario %q%s; see simrun list, or give a file that ends in .yaml", arg, didYouMean(arg, names))
 }
 
-// tasks turns flags and scenarios into what is to be done.
-func (f *runFlags) tasks(chosen []sim.Scenario) ([]task, error) {
+// tasks turns flags and scenarios into what is to be done. What cannot be done is an error where it was named, and otherwise
+// left out with a reason.
+func (f *runFlags) tasks(chosen []sim.Scenario, named bool) (out []task, leftOut []string, err error) {
 	schedules := f.schedules
 	if schedules == 0 {
 		schedules = map[string]int{"virtual": 20, "live": 2}[f.engine]
 	}
-	var out []task
 	for _, s := range chosen {
 		if f.replicas > 0 {
 			s.Replicas = f.replicas
@@ -247,13 +247,18 @@ func (f *runFlags) tasks(chosen []sim.Scenario) ([]task, error) {
 					Shrink: !f.noShrink, Keep: f.keep, Check: f.selfcheck && f.engine == "virtual",
 				}
 				if err := f.possible(t); err != nil {
-					return nil, err
+					if named {
+						return nil, nil, err
+					}
+					leftOut = append(leftOut, err.Error())
+					continue
 				}
 				out = append(out, t)
 			}
 		}
 	}
-	return out, nil
+	slices.Sort(leftOut)
+	return out, slices.Compact(leftOut), nil
 }
 
 // possible says what an engine, a route or an implementation cannot do, before anything starts.
@@ -282,7 +287,7 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 	if err != nil {
 		return err
 	}
-	tasks, err := f.tasks(chosen)
+	tasks, leftOut, err := f.tasks(chosen, len(args) > 0)
 	if err != nil {
 		return err
 	}
@@ -301,6 +306,9 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 		return err
 	}
 	fmt.Fprintf(talk, "%s  seed %d  engine %s\n", version(), f.seed, f.engine)
+	for _, why := range leftOut {
+		fmt.Fprintf(talk, "left out: %s\n", why)
+	}
 
 	result := sim.Result{Schema: sim.ResultVersion, Seed: f.seed, StartedAt: began.UTC(), Scenarios: []sim.Entry{}}
 	result.Versions = sim.Versions{Simrun: version(), Go: runtime.Version()}
