@@ -69,8 +69,14 @@ func databases(t *testing.T, s *Server) (names []string) {
 
 func TestAttach(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	server := given(t)
+	t.Run("use", func(t *testing.T) { testAttach(t, server) })
+	t.Run("sweep", func(t *testing.T) { testAttachSweeps(t, server) })
+	t.Run("failures", func(t *testing.T) { testAttachFailures(t, server) }) // makes it a standby in the end
+}
+
+func testAttach(t *testing.T, server *Server) {
+	ctx := context.Background()
 	a := attachment{user: "alice", password: secret, host: localhost, port: server.port}
 	address := a.dsn("theirs")
 	kv := fmt.Sprintf(`host=127.0.0.1 port=%d user=alice dbname = theirs password='%s' sslmode=disable`, server.port, strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(secret))
@@ -125,10 +131,8 @@ func TestAttach(t *testing.T) {
 }
 
 // What a killed run left is dropped by the next one, and nothing else is.
-func TestAttachSweeps(t *testing.T) {
-	t.Parallel()
+func testAttachSweeps(t *testing.T, server *Server) {
 	ctx := context.Background()
-	server := given(t)
 	a := attachment{user: "alice", password: secret, host: localhost, port: server.port}
 	living, err := Start(ctx, Options{DSN: a.dsn("theirs")})
 	require.NoError(t, err)
@@ -153,10 +157,8 @@ func TestAttachSweeps(t *testing.T) {
 	require.NoError(t, living.Stop())
 }
 
-func TestAttachFailures(t *testing.T) {
-	t.Parallel()
+func testAttachFailures(t *testing.T, server *Server) {
 	ctx := context.Background()
-	server := given(t)
 	address := func(user, password, database string) string {
 		a := attachment{user: user, password: password, host: localhost, port: server.port}
 		return a.dsn(database)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/seed-aafb3a99/simrun/sim"
 )
@@ -16,7 +17,7 @@ import (
 // oldest is the oldest major version the reference implementation works with.
 const oldest = 14
 
-// Binaries are a Postgres installation.
+// A binaries is a Postgres installation.
 type binaries struct {
 	dir     string // holds postgres and initdb, links resolved
 	version string // "15.18"
@@ -24,9 +25,25 @@ type binaries struct {
 	banner  string // all that postgres --version says
 }
 
-// findBinaries looks in $SIMRUN_PG_BIN and nowhere else when it is set; otherwise where pg_config says, in the places
-// the distributions use, the newest first, and along PATH.
+// found remembers what was found, by the environment that it depends on: asking programs for their versions takes as
+// long as starting a server.
+var found sync.Map
+
 func findBinaries() (binaries, error) {
+	key := os.Getenv("SIMRUN_PG_BIN") + "\x00" + os.Getenv("PATH")
+	if b, ok := found.Load(key); ok {
+		return b.(binaries), nil
+	}
+	b, err := searchBinaries()
+	if err == nil {
+		found.Store(key, b)
+	}
+	return b, err
+}
+
+// searchBinaries looks in $SIMRUN_PG_BIN and nowhere else when it is set; otherwise where pg_config says, in the places
+// the distributions use, the newest first, and along PATH.
+func searchBinaries() (binaries, error) {
 	if dir := os.Getenv("SIMRUN_PG_BIN"); dir != "" {
 		b, err := examine(dir)
 		if err != nil {
@@ -57,9 +74,9 @@ func candidates() (dirs []string) {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
 	}
 	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql*/bin"} {
-		found, _ := filepath.Glob(pattern)
-		slices.SortFunc(found, func(a, b string) int { return firstNumber(b) - firstNumber(a) })
-		dirs = append(dirs, found...)
+		matches, _ := filepath.Glob(pattern)
+		slices.SortFunc(matches, func(a, b string) int { return firstNumber(b) - firstNumber(a) })
+		dirs = append(dirs, matches...)
 	}
 	if path, err := exec.LookPath("postgres"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {

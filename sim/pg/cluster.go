@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,7 +47,9 @@ type cluster struct {
 	freePort func() (int, error)
 	logPath  string
 	log      *os.File
-	child    *proc.Child
+
+	changing sync.Mutex // held by what starts and stops it
+	child    atomic.Pointer[proc.Child]
 }
 
 func (s *Server) startLocal(ctx context.Context, o Options) error {
@@ -138,14 +142,15 @@ func (c *cluster) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.child, err = c.run.Start(proc.Spec{
+	child, err := c.run.Start(proc.Spec{
 		Name: "Postgres", Path: c.bin.path("postgres"), Args: []string{"-D", c.data},
 		Env: serverEnv(), Dir: c.data, Stdout: c.log, Stderr: c.log, Unprivileged: true,
 	})
 	if err != nil {
 		return err
 	}
-	if err := c.ready(ctx); err != nil {
+	c.child.Store(child)
+	if err := c.ready(ctx, child); err != nil {
 		if words := c.lastWords(offset); words != "" {
 			err = fmt.Errorf("%w; the end of its log: %s", err, words)
 		}
@@ -155,7 +160,7 @@ func (c *cluster) start(ctx context.Context) error {
 }
 
 // ready waits until the server accepts connections.
-func (c *cluster) ready(ctx context.Context) error {
+func (c *cluster) ready(ctx context.Context, child *proc.Child) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	cfg, err := c.config(superuser)
@@ -168,8 +173,8 @@ func (c *cluster) ready(ctx context.Context) error {
 			return conn.Close(ctx)
 		}
 		select {
-		case <-c.child.Done():
-			return fmt.Errorf("the server ended (%v)", c.child.Err())
+		case <-child.Done():
+			return fmt.Errorf("the server ended (%v)", child.Err())
 		case <-ctx.Done():
 			return fmt.Errorf("the server does not accept connections: %w", err)
 		case <-time.After(4 * time.Millisecond):
@@ -274,6 +279,8 @@ func (s *Server) initLocal(ctx context.Context) error {
 
 // stop ends the server and removes its files.
 func (c *cluster) stop() error {
+	c.changing.Lock()
+	defer c.changing.Unlock()
 	err := c.halt()
 	if c.dir != "" {
 		err = errors.Join(err, os.RemoveAll(c.dir))
@@ -290,25 +297,26 @@ func (c *cluster) halt() error { return c.shutdown(unix.SIGQUIT, time.Second) }
 
 // shutdown asks the server to end and kills it, and whatever it left, when it does not within the patience.
 func (c *cluster) shutdown(sig syscall.Signal, patience time.Duration) error {
-	if c.child == nil {
+	child := c.child.Load()
+	if child == nil {
 		return nil
 	}
-	if err := c.child.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := child.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {
-	case <-c.child.Done():
+	case <-child.Done():
 	case <-t.C: // a backend that was stopped by a fault keeps the postmaster waiting
-		if err := c.child.Kill(); err != nil {
+		if err := child.Kill(); err != nil {
 			return err
 		}
 	}
 	if err := c.run.KillWithin(c.data); err != nil {
 		return err
 	}
-	c.child = nil
+	c.child.Store(nil)
 	// A killed server leaves it, and the next one would ask whether the pid in it lives.
 	if err := os.Remove(filepath.Join(c.data, "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -317,6 +325,11 @@ func (c *cluster) shutdown(sig syscall.Signal, patience time.Duration) error {
 }
 
 func (c *cluster) restart(ctx context.Context, mode string) error {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if c.child.Load() == nil {
+		return errors.New("it was stopped")
+	}
 	var err error
 	switch mode {
 	case "fast":

@@ -178,6 +178,24 @@ func (s *Server) Stop() error {
 	return s.detach()
 }
 
+// Alive is nil as long as an owned server's process lives, and while it is being restarted. It is the word of the
+// operating system: a given server is always said to live.
+func (s *Server) Alive() error {
+	if s.local == nil {
+		return nil
+	}
+	child := s.local.child.Load()
+	if child == nil {
+		return nil
+	}
+	select {
+	case <-child.Done():
+		return &sim.EnvironmentError{Problem: "Postgres ended by itself: its log may say why", Err: child.Err()}
+	default:
+		return nil
+	}
+}
+
 // Restart stops an owned server, fast (sessions are ended with a message) or immediate (as in a crash), and starts it on
 // the same port. It returns when the server accepts connections again.
 func (s *Server) Restart(ctx context.Context, mode string) error {

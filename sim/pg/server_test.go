@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -133,6 +134,23 @@ func TestRestart(t *testing.T) {
 		require.True(t, gone)
 	}
 	require.Error(t, s.Restart(ctx, "smart"))
+
+	// It dies by itself, and is brought back.
+	require.NoError(t, s.Alive())
+	control, err := s.Connect(ctx, "postgres", "")
+	require.NoError(t, err)
+	defer control.Close(ctx)
+	exec(t, control, "SET ROLE NONE")
+	postmaster := value[int](t, control, "SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)::int")
+	require.NoError(t, syscall.Kill(postmaster, syscall.SIGKILL))
+	require.Eventually(t, func() bool { return s.Alive() != nil }, 20*time.Second, 5*time.Millisecond)
+	require.NoError(t, s.Restart(ctx, "fast"))
+	require.NoError(t, s.Alive())
+	require.NoError(t, connect(t, s, name, "after").Ping(ctx))
+
+	require.NoError(t, s.Stop())
+	require.NoError(t, s.Alive(), "it was stopped, it did not end by itself")
+	require.Error(t, s.Restart(ctx, "fast"))
 }
 
 // A session that a fault has stopped keeps a postmaster from ending.
