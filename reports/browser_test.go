@@ -158,4 +158,113 @@ func TestPageInABrowser(t *testing.T) {
 			}
 		}
 	}
+	t.Run("to and fro", func(t *testing.T) {
+		tb.open(t, sample(t), 1280, 900, "light")
+		tb.namesTheViolation(t)
+		tb.steps(t)
+		tb.zooms(t)
+		tb.filters(t)
+		tb.unfolds(t)
+		tb.sound()
+	})
+	t.Run("hostile names do not run", func(t *testing.T) {
+		tb.open(t, hostilePage(t), 1280, 900, "light")
+		require.Zero(t, eval[int](tb, `document.querySelectorAll('img,iframe,object,embed,link,base,form,audio,video,b.evil').length`))
+		require.Equal(t, 1, eval[int](tb, `[...document.scripts].filter(s => s.type !== 'application/json').length`))
+		require.Zero(t, eval[int](tb, `document.querySelectorAll('[onerror],[onload],[onclick],[style]').length - document.querySelectorAll('#tip[style],.bar[style],.mark[style],.rule[style],.flag[style],.cursor[style]').length`))
+		require.Equal(t, "undefined", eval[string](tb, `typeof window.evil`))
+		tb.click(".every")
+		tb.click("[data-step=next]")
+		require.Equal(t, "undefined", eval[string](tb, `typeof window.evil`))
+		tb.sound()
+	})
+	t.Run("ten thousand events", func(t *testing.T) {
+		tb.open(t, long(t, 12_000), 1280, 900, "light")
+		require.LessOrEqual(t, eval[int](tb, `document.querySelectorAll('.events tbody tr').length`), maxPageEvents)
+		tb.sound()
+	})
+}
+
+// click clicks the first element that a selector finds.
+func (tb *tab) click(selector string) {
+	tb.t.Helper()
+	eval[bool](tb, fmt.Sprintf(`(document.querySelector(%q).click(), true)`, selector))
+}
+
+func (tb *tab) text(selector string) string {
+	tb.t.Helper()
+	return eval[string](tb, fmt.Sprintf(`document.querySelector(%q).textContent`, selector))
+}
+
+func (tb *tab) namesTheViolation(t *testing.T) {
+	require.Contains(t, eval[string](tb, `document.title`), "FAIL")
+	require.Contains(t, tb.text("h1"), "2 of 5 scenarios failed")
+	violation := tb.text("#violation")
+	for _, want := range []string{"one-leader", "pause-leader-terminated", "no-heartbeat", "r1", "r2", "pause the leader at 12s for 16s"} {
+		require.Contains(t, violation, want)
+	}
+	require.Contains(t, tb.text(".hero .replay code"), "simrun replay simrun-out/latest/counterexamples/pause-leader")
+}
+
+func (tb *tab) steps(t *testing.T) {
+	now := func() string { return tb.text(".near [aria-current]") }
+	press := func(key string) {
+		eval[bool](tb, fmt.Sprintf(`document.querySelector('.tl .scroll').dispatchEvent(new KeyboardEvent('keydown', {key: %q, bubbles: true, cancelable: true}))`, key))
+	}
+	require.Contains(t, now(), "r1 goes on", "it begins at the violation")
+	press("ArrowRight")
+	require.Contains(t, now(), "fault 1 (pause) is over")
+	press("ArrowLeft")
+	press("ArrowLeft")
+	require.Contains(t, now(), "r2 begins to lead, in term 2")
+	require.Contains(t, tb.text(".now"), "21.275 seconds, r2 begins to lead", "a screen reader is told")
+	require.Contains(t, tb.text(".state"), "r1 leads, term 1, paused")
+	press("End")
+	require.Equal(t, "true", eval[string](tb, `document.querySelector('[data-step=next]').getAttribute('aria-disabled')`))
+	press("Home")
+	require.Contains(t, now(), "nobody holds the lock")
+	tb.click("[data-step=next]")
+	require.Contains(t, now(), "r1 is started")
+	tb.click(".every")
+	press("ArrowRight")
+	require.Contains(t, now(), "opens a session for lease", "every event, not only the story")
+	tb.click("a[data-go]")
+	require.Contains(t, now(), "r1 begins to lead, in term 1")
+	tb.click(".near li:last-child button")
+	require.NotContains(t, now(), "r1 begins to lead, in term 1")
+}
+
+func (tb *tab) zooms(t *testing.T) {
+	tb.click("[data-do=focus]")
+	near := tb.text(".range")
+	require.NotContains(t, near, "whole run")
+	tb.click("[data-do=fit]")
+	require.Equal(t, "whole run, 70.050s", tb.text(".range"))
+	tb.click("[data-do=in]")
+	tb.click("[data-do=in]")
+	require.NotContains(t, tb.text(".range"), "whole run")
+	tb.click("[data-do=focus]")
+	require.Equal(t, near, tb.text(".range"))
+	tip := eval[string](tb, `(() => {
+		const bar = document.querySelector('.bar.belief'), box = bar.getBoundingClientRect();
+		bar.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: box.x + 5, clientY: box.y + 5}));
+		return document.getElementById('tip').textContent;
+	})()`)
+	require.Contains(t, tip, "r1 leads, term 1 from 0.525s to 70.000s")
+}
+
+func (tb *tab) filters(t *testing.T) {
+	filter := func(words string) int {
+		eval[bool](tb, fmt.Sprintf(`(() => { const i = document.querySelector('[data-filter=h0]'); i.value = %q; return i.dispatchEvent(new Event('input')); })()`, words))
+		tb.do(chromedp.Sleep(300 * time.Millisecond)) // the page waits for more typing
+		return eval[int](tb, `[...document.querySelectorAll('#h0-events tbody tr')].filter(r => !r.hidden).length`)
+	}
+	require.Equal(t, 2, filter("r2 LEAD"))
+	require.Zero(t, filter("r2 lead nonsense"))
+	require.Greater(t, filter(""), 100)
+}
+
+func (tb *tab) unfolds(t *testing.T) {
+	tb.click("details.run summary")
+	require.Contains(t, tb.text("details.run .near"), "r1", "a timeline wakes up when it is unfolded")
 }

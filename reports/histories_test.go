@@ -165,10 +165,9 @@ func killLeader(t testing.TB) *writer {
 	for s := 36.25; s < 68; s += 15 {
 		w.beat(s, 2, 1, 2, s+20)
 	}
-	for r, life := range map[int]int{1: 2, 2: 1, 3: 1} {
-		if r == 2 {
-			w.end(70, 2, 1, 2, "asked to stop")
-		}
+	w.end(70, 2, 1, 2, "asked to stop")
+	for i, life := range []int{2, 1, 1} {
+		r := i + 1
 		w.engine(70.05, sim.Event{Kind: sim.EvDown, Replica: r, Incarnation: life, Reason: "the run is over"})
 	}
 	w.held(70.03, "")
@@ -228,7 +227,8 @@ func twoLeaders(t testing.TB) *writer {
 	w.header.TimeScale, w.header.Allowance = 0.04, at(0.05)
 	w.header.Terms = false
 	w.held(0.002, "")
-	for r, s := range map[int]float64{1: 0.01, 2: 0.055, 3: 0.13} {
+	for i, s := range []float64{0.01, 0.055, 0.13} {
+		r := i + 1
 		w.engine(s, sim.Event{Kind: sim.EvUp, Replica: r, Incarnation: 1})
 		w.replica(s+0.02, sim.Event{Kind: sim.EvSession, Op: sim.OpOpen, Replica: r, Incarnation: 1, Session: lease(r, 1), Use: sim.UseLease, Route: w.header.Route})
 		w.attempt(s+0.025, r, 1, sim.Acquired)

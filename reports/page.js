@@ -27,12 +27,12 @@ function hideTip() { tip.hidden = true; }
 
 // A Timeline lays the server's picture out for the width there is and the piece of time that is looked at.
 function Timeline(fig) {
-  var id = fig.dataset.h, t = this, svg = fig.querySelector('.plot'), box = fig.querySelector('.scroll'), height = +fig.dataset.height;
+  var id = fig.dataset.h, t = this, svg = fig.querySelector('.plot'), box = fig.querySelector('.scroll'), height = +fig.dataset.height, bottom = height - (fig.dataset.v ? 18 : 4);
   var data = JSON.parse(document.getElementById(id + '-data').textContent), end = +fig.dataset.end;
   var table = document.getElementById(id + '-events'), rows = all(table, 'tbody tr'), bySeq = {}, list = [], now = -1;
   rows.forEach(function (r) { bySeq[r.id.slice(id.length + 1)] = r; });
   var bars = [], names = [], marks = all(svg, '.mark'), rules = all(svg, '.rule'), lanes = all(svg, '.lane'), lanenames = all(svg, '.lanename');
-  var axis = svg.querySelector('.axis'), a = 0, b = end, W = 0, left = 78, right = 0, cursor = null;
+  var flag = svg.querySelector('.flag'), axis = svg.querySelector('.axis'), a = 0, b = end, W = 0, left = 78, right = 0, cursor = null;
   all(svg, '.bar').forEach(function (e) {
     var title = e.querySelector('title');
     if (title) { e.tip = title.textContent; title.remove(); }
@@ -70,6 +70,11 @@ function Timeline(fig) {
       if (!out) e.setAttribute('x', x(at));
     });
     rules.forEach(function (e) { place(e, +e.dataset.a); });
+    if (flag) {
+      var px = x(+flag.dataset.a);
+      flag.style.display = px < left || px > right ? 'none' : '';
+      flag.setAttribute('x', clamp(px, left + 28, right - 24));
+    }
     ticks();
     fig.querySelector('.range').textContent = a === 0 && b === end ? 'whole run, ' + secs(end) : secs(a) + ' – ' + secs(b) + ' of ' + secs(end);
     if (cursor) place(cursor, cursor.at);
@@ -86,7 +91,7 @@ function Timeline(fig) {
     for (i = Math.ceil(a / step); i * step <= b; i++) {
       var px = x(i * step), line = document.createElementNS(SVG, 'line'), text = document.createElementNS(SVG, 'text');
       line.setAttribute('class', 'grid');
-      line.setAttribute('x1', px); line.setAttribute('x2', px); line.setAttribute('y1', 20); line.setAttribute('y2', height);
+      line.setAttribute('x1', px); line.setAttribute('x2', px); line.setAttribute('y1', 20); line.setAttribute('y2', bottom);
       text.setAttribute('x', clamp(px, left + 4, right - 14)); text.setAttribute('y', 14);
       text.textContent = label(i * step, step);
       axis.appendChild(line); axis.appendChild(text);
@@ -130,7 +135,7 @@ function Timeline(fig) {
       cursor = document.createElementNS(SVG, 'line');
       cursor.setAttribute('class', 'cursor');
       cursor.setAttribute('y1', 18);
-      cursor.setAttribute('y2', height - 4);
+      cursor.setAttribute('y2', bottom);
       svg.appendChild(cursor);
     }
     cursor.at = at;
@@ -269,7 +274,7 @@ all(document, '.tl').forEach(function (fig) {
 
 // A link into something that is folded up opens it.
 function reveal() {
-  var at = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  var at = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
   for (var e = at; e; e = e.parentElement) if (e.tagName === 'DETAILS') e.open = true;
   if (at) at.scrollIntoView();
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed-aafb3a99/simrun/sim"
 )
@@ -52,7 +53,7 @@ func chart(h *sim.History) *course {
 		}
 	}
 	slices.Sort(c.replicas)
-	c.end = max(c.end, 1)
+	c.end = max(c.end, sim.Duration(time.Millisecond)) // an empty history has a picture too
 	c.walk(h)
 	return c
 }

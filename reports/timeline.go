@@ -13,7 +13,7 @@ const (
 	chartWidth  = 1120
 	gutter      = 78
 	rightPad    = 12
-	axisHeight  = 24
+	axisHeight  = 22
 	faultLane   = 26
 	lockLane    = 28
 	replicaLane = 50
@@ -36,6 +36,8 @@ type timeline struct {
 	Words          []string // the picture in sentences
 	FocusA, FocusB string   // what to zoom to first, "" for all
 	Violation      string   // the instant, ""
+	ViolationX     float64
+	FlagY          int
 	Statements     bool
 	SomePaused     bool
 	SomeDistrusted bool
@@ -282,7 +284,8 @@ func (d *drawer) rules(v *sim.Violation) {
 		d.Rules = append(d.Rules, rule{A: ms(s.from), X: d.x(s.from), Y: d.fault + 18, To: bottom, Class: "faultline"})
 	}
 	if v != nil {
-		d.Violation = ms(v.At)
+		d.Violation, d.ViolationX, d.FlagY = ms(v.At), d.x(v.At), d.Height+8
+		d.Height += 14
 		d.Rules = append(d.Rules, rule{A: ms(v.At), X: d.x(v.At), Y: axisHeight, To: bottom, Class: "violation"})
 	}
 }
@@ -290,12 +293,12 @@ func (d *drawer) rules(v *sim.Violation) {
 // ticks are the axis of the whole run; the script makes its own when it zooms.
 func (d *drawer) ticks() {
 	step := niceStep(d.c.end.Seconds() / 10)
-	for i := 0; ; i++ {
+	for i := range 20 {
 		t := sim.Duration(float64(i) * step * 1e9)
 		if t > d.c.end {
 			return
 		}
-		d.Ticks = append(d.Ticks, tick{A: ms(t), X: d.x(t), Label: strconv.FormatFloat(float64(i)*step, 'f', -1, 64) + "s"})
+		d.Ticks = append(d.Ticks, tick{A: ms(t), X: d.x(t), Label: strconv.FormatFloat(math.Round(float64(i)*step*1e6)/1e6, 'f', -1, 64) + "s"})
 	}
 }
 
@@ -307,7 +310,7 @@ func niceStep(s float64) float64 {
 	base := math.Pow(10, math.Floor(math.Log10(s)))
 	for _, m := range []float64{1, 2, 5, 10} {
 		if v := m * base; v >= s*0.999 {
-			return math.Round(v*1e9) / 1e9
+			return v
 		}
 	}
 	return base * 10

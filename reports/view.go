@@ -16,7 +16,8 @@ import (
 // How much of one thing the page shows at most, whatever a result holds.
 const (
 	maxEntries    = 400
-	maxViolations = 10
+	maxViolations = 10   // of one invariant
+	maxLines      = 4000 // of verdicts and violations altogether
 	maxExhibits   = 40
 	maxText       = 400
 	featuredShare = 0.6 // of the events, for the history that the page opens with
@@ -86,6 +87,8 @@ type exhibitView struct {
 	Legend                                 []string
 	Data                                   exhibitData
 	Cut                                    bool
+
+	key string // the history's name, as it stands in the result
 }
 
 // exhibitData is what the script needs besides what stands in the page.
@@ -125,17 +128,22 @@ func newView(p Page, events int) *view {
 	v.replay(r, shown)
 	ids := map[string]string{}
 	for _, x := range v.Others {
-		ids[x.File] = x.ID
+		ids[x.key] = x.ID
 	}
 	if v.Featured != nil {
-		ids[v.Featured.File] = "timeline"
+		ids[v.Featured.key] = "timeline"
 	}
+	lines := 0
 	for i, e := range r.Scenarios {
-		if i == maxEntries {
+		if i == maxEntries || lines > maxLines {
 			v.EntriesLeft = len(r.Scenarios) - i
 			break
 		}
-		v.Entries = append(v.Entries, viewOf(i, e, ids))
+		x := viewOf(i, e, ids)
+		for _, y := range x.Verdicts {
+			lines += 1 + len(y.Violations)
+		}
+		v.Entries = append(v.Entries, x)
 	}
 	v.measures(r)
 	v.environment(r)
@@ -147,7 +155,9 @@ func (v *view) verdict(r *sim.Result) {
 	n := count(r)
 	v.Title = fmt.Sprintf("simrun, seed %d", r.Seed)
 	switch {
-	case r.ExitStatus == 0 && n.all > 0 && n.failed+n.inconclusive == 0:
+	case n.all == 0 && r.ExitStatus <= 5:
+		v.Word, v.Class, v.Headline = "ERROR", "error", "Nothing was run"
+	case r.ExitStatus == 0 && n.failed+n.inconclusive == 0:
 		v.Word, v.Class, v.Headline = "PASS", "pass", "Every verdict is as expected"
 	case n.failed > 0 && n.failed > n.errors:
 		v.Word, v.Class, v.Headline = "FAIL", "fail", fmt.Sprintf("%d of %s failed", n.failed, plural(n.all, "scenario"))
@@ -156,7 +166,7 @@ func (v *view) verdict(r *sim.Result) {
 	case n.inconclusive > 0:
 		v.Word, v.Class, v.Headline = "????", "open", fmt.Sprintf("%d of %s could not be decided", n.inconclusive, plural(n.all, "scenario"))
 	default:
-		v.Word, v.Class, v.Headline = "ERROR", "error", "The run came to nothing"
+		v.Word, v.Class, v.Headline = "ERROR", "error", "The run did not end well"
 	}
 	v.Title = v.Word + " · " + v.Title
 	if r.ExitStatus != 0 {
@@ -172,7 +182,7 @@ func (v *view) verdict(r *sim.Result) {
 // replay is the command to begin with: the one that shows the first violation again, or runs what is shown again.
 func (v *view) replay(r *sim.Result, shown []exhibit) {
 	if len(shown) > 0 && shown[0].counter != nil {
-		v.Replay = shown[0].counter.Replay
+		v.Replay = printable(shown[0].counter.Replay)
 	}
 	if v.Replay != "" || len(r.Scenarios) == 0 {
 		return
@@ -187,7 +197,7 @@ func (v *view) replay(r *sim.Result, shown []exhibit) {
 			break
 		}
 	}
-	v.Replay = replayOf(e, r.Seed)
+	v.Replay = printable(replayOf(e, r.Seed))
 }
 
 // show makes the exhibits' views within a number of events altogether.
@@ -219,8 +229,9 @@ func viewExhibit(id string, x *exhibit, events int) *exhibitView {
 	kept, blamed := x.keep(events), x.blamed()
 	hd := x.h.Header
 	v := &exhibitView{
-		ID: id, Title: short(x.entry.Name), Where: short(where(*x.entry)), File: x.file, Scale: x.scale(),
-		Schedule: x.schedule(), All: len(x.h.Events), Left: len(x.h.Events) - len(kept), Cut: !x.h.Complete,
+		key: x.file,
+		ID:  id, Title: short(x.entry.Name), Where: short(where(*x.entry)), File: printable(x.file), Scale: x.scale(),
+		Schedule: eachShort(x.schedule()), All: len(x.h.Events), Left: len(x.h.Events) - len(kept), Cut: !x.h.Complete,
 	}
 	c := chart(x.h)
 	v.T = draw(x.h, c, kept, blamed, x.violation)
@@ -254,7 +265,7 @@ func (v *exhibitView) blame(x *exhibit, id string, blamed map[int]bool) {
 		}
 	}
 	if c := x.counter; c != nil {
-		v.Violation.Replay = c.Replay
+		v.Violation.Replay = printable(c.Replay)
 		v.ScheduleHead = fmt.Sprintf("Minimal schedule: %s, %s", plural(c.Replicas, "replica"), plural(c.Faults, "fault"))
 		if c.Reproduced != "" {
 			v.ScheduleHead += ", reproduced " + short(c.Reproduced)
@@ -321,7 +332,7 @@ func viewOf(i int, e sim.Entry, ids map[string]string) entryView {
 		if c.Reproduced != "" {
 			head += ", reproduced " + c.Reproduced
 		}
-		v.Counters = append(v.Counters, counterView{short(head), c.File, c.Replay, c.Schedule})
+		v.Counters = append(v.Counters, counterView{short(head), printable(c.File), printable(c.Replay), eachShort(c.Schedule)})
 		if id := ids[c.History]; id != "" {
 			v.Links = append(v.Links, link{"#" + id, "timeline of " + short(c.Invariant)})
 		}
@@ -431,5 +442,14 @@ func (v *view) environment(r *sim.Result) {
 	add("took", fmt.Sprintf("%.1fs", r.Seconds))
 }
 
-// short cuts a text that came from outside to what a page can show.
-func short(s string) string { return shorten(s, maxText) }
+func eachShort(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = short(s)
+	}
+	return out
+}
+
+// short makes a text that came from outside fit to be shown: not too long, and without characters that cannot be seen or that
+// turn the text around them about. The template escapes it.
+func short(s string) string { return shorten(printable(s), maxText) }

@@ -3,6 +3,7 @@ package reports
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ func span(d sim.Duration) string {
 	case t < time.Second && t > -time.Second:
 		return strconv.FormatFloat(float64(t)/float64(time.Millisecond), 'f', -1, 64) + "ms"
 	default:
-		return strconv.FormatFloat(t.Seconds(), 'f', -1, 64) + "s"
+		return strconv.FormatFloat(math.Round(t.Seconds()*1e6)/1e6, 'f', -1, 64) + "s"
 	}
 }
 
