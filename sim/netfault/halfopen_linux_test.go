@@ -135,3 +135,17 @@ func TestKeepalivesTellHalfOpenFromHold(t *testing.T) {
 	require.ErrorIs(t, err, unix.ETIMEDOUT)
 	nothingComes(t, liveServer)
 }
+
+// Keepalives of the link's own would end half-open connections.
+func TestNoKeepalives(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.established()
+	for _, s := range []*net.TCPConn{b.only().client, b.only().server} {
+		require.NoError(t, control(s, func(fd int) error {
+			on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+			require.Zero(t, on)
+			return err
+		}))
+	}
+}

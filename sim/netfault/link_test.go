@@ -239,15 +239,6 @@ func TestRefuse(t *testing.T) {
 	require.Equal(t, 2, b.Open())
 }
 
-// A refused port stays ours: nobody else can listen on it.
-func TestRefuseKeepsThePort(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	require.NoError(t, b.Refuse(true))
-	_, err := net.Listen("tcp", b.Addr())
-	require.ErrorIs(t, err, syscall.EADDRINUSE)
-}
-
 func TestDeadUpstream(t *testing.T) {
 	t.Parallel()
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
