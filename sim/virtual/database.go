@@ -356,6 +356,27 @@ func (e *Engine) ask(name string, args ...string) ([][]string, error) {
 	}
 }
 
+// answers reports whether the server says at once who waits for whom. When it does not, help is called for, and the
+// answer waited for.
+func (e *Engine) answers(within time.Duration, help func()) (atOnce bool, err error) {
+	if err := e.ctl.send(bindExecute("waits", nil)); err != nil {
+		return false, fmt.Errorf("ask the server: %w", err)
+	}
+	switch p, _ := e.ctl.recv(1, within); p {
+	case answered:
+		return true, nil
+	case gone:
+		return false, fmt.Errorf("ask the server: %w", errServerGone)
+	}
+	help()
+	for began := now(); now()-began < patience; {
+		if p, _ := e.ctl.recv(1, time.Millisecond); p != waiting {
+			return false, nil
+		}
+	}
+	return false, fmt.Errorf("the database did not answer within %v", patience)
+}
+
 // tellTime sets the database's clock, in microseconds since 1970.
 func (e *Engine) tellTime(micros int64) error {
 	if _, err := e.ask("tell_time", strconv.FormatInt(micros, 10)); err != nil {

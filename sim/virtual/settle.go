@@ -27,7 +27,7 @@ func (w *world) settle(active *gate) {
 	may := active == nil // a session has ended
 	if active != nil && active.flight != nil {
 		was := active.tx
-		may = active.flight.info.releases || active.flight.ready > 1
+		may = mayRelease(active, active.flight)
 		w.finishStatement(active)
 		may = may || active.tx != was || active.link == nil
 	}
@@ -136,7 +136,10 @@ func (w *world) waitersAge() {
 
 // freeze stops the server processes of those who wait, where there are several that the coming statement may set free
 // together, so that they can be let go on one after the other.
-func (w *world) freeze(g *gate, _ *request) (stopped []*gate) {
+func (w *world) freeze(g *gate, q *request) (stopped []*gate) {
+	if !mayRelease(g, q) {
+		return nil
+	}
 	for _, o := range w.gates {
 		if o != g && o.parked != 0 {
 			stopped = append(stopped, o)
@@ -145,13 +148,32 @@ func (w *world) freeze(g *gate, _ *request) (stopped []*gate) {
 	if len(stopped) < 2 {
 		return nil
 	}
-	for _, o := range stopped {
-		if !w.eng.signal(w.eng.pidOf(w.run.Route, o), syscall.SIGSTOP) {
-			w.note("sessions that one commit sets free together race: their server processes cannot be stopped from here")
-			return nil
+	for w.err == nil {
+		for _, o := range stopped {
+			if !w.eng.signal(w.eng.pidOf(w.run.Route, o), syscall.SIGSTOP) {
+				w.note("sessions that one commit sets free together race: their server processes cannot be stopped from here")
+				w.thaw(stopped)
+				return nil
+			}
 		}
+		// A process that was stopped while it looked for a deadlock holds every lock on the table of locks. Then the
+		// server does not answer, and it has to be let go on for a moment.
+		free, err := w.eng.answers(20*time.Millisecond, func() { w.thaw(stopped) })
+		if err != nil {
+			w.fail(err)
+		}
+		if free {
+			return stopped
+		}
+		nap(maturity)
 	}
-	return stopped
+	return nil
+}
+
+// mayRelease reports whether a request of g's may let another session go on: it may end a transaction, or let go of a
+// lock of the session's own. A statement that is its own transaction only lets go of what it took itself.
+func mayRelease(g *gate, q *request) bool {
+	return q.info.releases || g.tx != 'I' || q.ready > 1
 }
 
 func (w *world) thaw(stopped []*gate) {
