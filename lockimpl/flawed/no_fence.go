@@ -8,8 +8,8 @@ import (
 
 var noFence = Flaw{
 	Name: "no-fence",
-	Models: "Its effects are not fenced: it checks its leadership when a pass begins, and publishes whatever the pass listed, whoever leads by then; " +
-		"a node that had been deposed ran all its leader-only tasks beside the new leader (OctopusDeploy/Issues #3266).",
+	Models: "Its effects are not fenced: a pass that has begun publishes all that it listed, however late, and whoever leads by then; " +
+		"a node that had been deposed went on to run all its leader-only tasks beside the new leader (OctopusDeploy/Issues #3266).",
 	Terms:  true,
 	Probes: true,
 	make: func(v *variant) {

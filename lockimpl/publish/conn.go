@@ -14,6 +14,9 @@ func (w *worker) connect(ctx context.Context) error {
 		return nil
 	}
 	w.close("lost")
+	if !w.c.Steps.Heed {
+		ctx = context.WithoutCancel(ctx)
+	}
 	limit, cancel := context.WithTimeout(ctx, w.c.Deadline)
 	defer cancel()
 	conn, err := w.c.Connect(limit)
@@ -54,6 +57,9 @@ func (w *worker) close(reason string) {
 // limited runs f with a deadline. When ctx ends, what f has in hand may be finished, for a while: cut off in the middle, a COMMIT
 // would be neither done nor refused as far as anybody knows.
 func (w *worker) limited(ctx context.Context, f func(context.Context) error) error {
+	if !w.c.Steps.Heed {
+		return f(context.WithoutCancel(ctx))
+	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.c.Deadline)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {

@@ -93,7 +93,7 @@ func Guard(id session.ID) string {
 type Publish struct {
 	// Ready returns when the first tick may begin.
 	Ready func(ctx context.Context, tick time.Duration) error
-	// Heed says whether the end of the term is taken notice of between two rows and before a tick that is due.
+	// Heed says whether a pass stops for anything: the end of the term, or a deadline.
 	Heed bool
 	// Claim publishes the unit's row, as far as its status goes; false when there is nothing to do any more.
 	Claim func(ctx context.Context, tx pgx.Tx, id, scheduleNo int64) (bool, error)
