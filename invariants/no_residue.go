@@ -69,6 +69,10 @@ func (w *world) unowned(key int64, h hold) spans {
 			owned = append(owned, l.maybe...)
 		}
 	}
+	if route := w.route(h.session); route.Stable() {
+		// While the pooler has been reloaded under its clients, who leaves leaves the lock on the backend, whatever it does.
+		owned = append(owned, w.unstablePath(route)...)
+	}
 	if _, on := w.ttl(); !on {
 		// Without a TTL the server keeps the lock of a silent client for as long as it is silent.
 		for _, fault := range w.faults {
