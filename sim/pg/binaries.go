@@ -29,6 +29,7 @@ type binaries struct {
 // long as starting a server.
 var found sync.Map
 
+// findBinaries finds the newest installation that will do, or the one that was asked for.
 func findBinaries() (binaries, error) {
 	key := os.Getenv("SIMRUN_PG_BIN") + "\x00" + os.Getenv("PATH")
 	if b, ok := found.Load(key); ok {
