@@ -37,8 +37,11 @@ func suggestOrList(got string, known []string) string {
 	if s := Suggest(got, known); s != "" {
 		return s
 	}
-	if len(known) == 0 {
+	switch {
+	case len(known) == 0:
 		return ""
+	case len(known) > 20:
+		return "simrun list shows those there are"
 	}
 	return "known: " + strings.Join(known, ", ")
 }
