@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,18 +46,20 @@ func TestSpeed(t *testing.T) {
 	add := func(name string, v float64) { figures[name] = append(figures[name], v) }
 	n := *statementsFlag
 	for range *slicesFlag {
-		began := time.Now()
+		began, cpu := time.Now(), processorTime()
 		var one int
 		for range n {
 			require.NoError(t, bare.QueryRow(context.Background(), selectOne, 1).Scan(&one))
 		}
 		add("bare pgx, statements/s", float64(n)/time.Since(began).Seconds())
+		add("bare pgx, us of processor a statement", (processorTime()-cpu)*1e6/float64(n))
 
 		s := speed(t, e, repeat(1, n, func(ctx context.Context, c *pgx.Conn) error {
 			var one int
 			return c.QueryRow(ctx, selectOne, 1).Scan(&one)
 		}))
 		add("engine, statements/s", s.statements)
+		add("engine, us of processor a statement", s.processor*1e6)
 
 		s = speed(t, e, repeat(3, n/10, func(ctx context.Context, c *pgx.Conn) error {
 			if _, err := c.Exec(ctx, "SELECT pg_advisory_lock(7)"); err != nil {
@@ -72,23 +76,33 @@ func TestSpeed(t *testing.T) {
 		s = speed(t, e, sim.Run{Scenario: steady, Plan: gen.Plan(steady, 1, 0), Route: sim.Direct, Impl: impl})
 		add("steady scenario, virtual seconds/s", s.virtual)
 	}
-	for _, name := range []string{"bare pgx, statements/s", "engine, statements/s", "engine, waiting for locks, steps/s", "steady scenario, virtual seconds/s"} {
+	for _, name := range slices.Sorted(maps.Keys(figures)) {
 		v := figures[name]
 		slices.Sort(v)
 		t.Logf("%-38s median %8.0f  (%.0f to %.0f)", name, v[len(v)/2], v[0], v[len(v)-1])
 	}
 }
 
-type rates struct{ statements, virtual float64 }
+type rates struct{ statements, virtual, processor float64 }
+
+// processorTime is what this process has used, in seconds.
+func processorTime() float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
 
 func speed(t *testing.T, e *virtual.Engine, run sim.Run) rates {
 	t.Helper()
 	rec, err := sim.NewRecorder(io.Discard, e.Header(run))
 	require.NoError(t, err)
-	before := e.Stats()
+	before, cpu := e.Stats(), processorTime()
 	require.NoError(t, e.Run(context.Background(), run, rec))
 	d, took := e.Stats(), e.Stats().Wall-before.Wall
-	return rates{float64(d.Statements-before.Statements) / took.Seconds(), (d.Virtual - before.Virtual).Seconds() / took.Seconds()}
+	n := float64(d.Statements - before.Statements)
+	return rates{n / took.Seconds(), (d.Virtual - before.Virtual).Seconds() / took.Seconds(), (processorTime() - cpu) / n}
 }
 
 // repeat is a run in which replicas do something n times altogether.

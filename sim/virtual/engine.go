@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/internal/proc"
+	"github.com/seed-aafb3a99/simrun/pgbouncer"
 	"github.com/seed-aafb3a99/simrun/sim"
 	"github.com/seed-aafb3a99/simrun/sim/pg"
 )
@@ -114,6 +115,11 @@ func (e *Engine) Stats() Stats { return e.stats }
 // Header is the header of run's history.
 func (e *Engine) Header(run sim.Run) sim.Header {
 	v := map[string]string{"go": runtime.Version(), "postgres": e.server.Version()}
+	if run.Route.Pooled() {
+		if b, err := pgbouncer.Installed(); err == nil {
+			v["pgbouncer"] = b
+		}
+	}
 	return sim.Header{
 		V: sim.HistoryVersion, Scenario: run.Scenario, Plan: run.Plan, Engine: e.Name(), Route: run.Route, Impl: run.Impl.Name, Terms: run.Impl.Terms,
 		Seed: run.Seed, Schedule: run.Schedule, Intervals: run.Scenario.Intervals.WithDefaults(), TimeScale: 1, Versions: v,

@@ -195,6 +195,7 @@ func (w *world) resume(r *replica, fault int) {
 	out := r.outbox
 	r.outbox = nil
 	for _, q := range out {
+		q.sent = time.Now()
 		w.launch(q)
 	}
 	w.releaseDown(r)

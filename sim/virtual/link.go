@@ -296,9 +296,15 @@ func openLink(addr string, s startup, name string) (*link, error) {
 		l.close()
 		return nil, err
 	}
-	l.hello = parseHello(raw)
+	if l.hello = parseHello(raw); l.hello.failed == "" && txStatus(raw) == 0 {
+		l.close()
+		return nil, errPassword
+	}
 	return l, nil
 }
+
+// errPassword says that the server wants to know who we are. The engine speaks the protocol itself, but no authentication.
+var errPassword = errors.New("the server asks for a password, which the virtual engine cannot give: use a server that trusts the role, or one that simrun starts itself")
 
 // patience is how long the engine waits, in real time, for something that always comes.
 const patience = time.Minute

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	plansFlag = flag.Int("plans", 2, "plans of each scenario")
+	plansFlag = flag.Int("plans", 1, "plans of each scenario")
 	againFlag = flag.Int("again", 2, "runs of each plan")
 	onlyFlag  = flag.String("only", "", "one scenario")
 	routeFlag = flag.String("onroute", "", "one route")

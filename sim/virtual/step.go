@@ -141,9 +141,7 @@ func (w *world) perform(g *gate, q *request) {
 func (w *world) answer(g *gate, p progress, out []byte) {
 	q := g.flight
 	g.flight, g.parked = nil, 0
-	if g.marked {
-		out, _ = withoutMarks(out, "")
-	}
+	out, _ = withoutMarks(out, "") // behind a pooler another session's LISTEN may be on this server session
 	if q.before > 0 {
 		out = w.withoutFirst(g, out)
 	}
