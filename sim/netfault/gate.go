@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -46,7 +45,11 @@ type pipe struct {
 	ended    bool       // the end of the stream is in queue
 	lossy    bool       // bytes were dropped
 	mute     bool       // the sink is gone: bytes are thrown away
-	free     time.Time  // when the rate allows the next byte
+
+	// What was last passed on, for the rate.
+	lastAt   time.Time
+	lastSize int64
+	lastRate int64
 }
 
 // An item is something that waits in a pipe for its turn.
@@ -265,7 +268,8 @@ func (p *pipe) next(set *settings) step {
 		return step{end: true}
 	}
 	if way.rate > 0 {
-		if wait := p.free.Sub(now); wait > 0 {
+		took := time.Duration(p.lastSize) * time.Second / time.Duration(max(way.rate, p.lastRate)) // a change does not charge more
+		if wait := p.lastAt.Add(took).Sub(now); wait > 0 {
 			return step{wait: wait}
 		}
 		room = min(room, max(1, way.rate/50))
@@ -301,12 +305,13 @@ func (p *pipe) room(set *settings) (room int64, blocked step) {
 // sent takes what has just been passed on out of the queue.
 func (p *pipe) sent(n int, set *settings) {
 	if rate := set.way[p.dir].rate; rate > 0 {
-		p.free = time.Now().Add(time.Duration(n) * time.Second / time.Duration(rate))
+		p.lastAt, p.lastSize, p.lastRate = time.Now(), int64(n), rate
 	}
 	p.size -= int64(n)
 	p.traffic.held.Add(-int64(n))
 	if p.queue[0].data = p.queue[0].data[n:]; len(p.queue[0].data) == 0 {
-		p.queue = slices.Delete(p.queue, 0, 1)
+		p.queue[0] = item{} // lets go of the bytes
+		p.queue = p.queue[1:]
 	}
 }
 

@@ -27,7 +27,6 @@ type Link struct {
 	settings *settings
 	conns    map[*conn]struct{}
 	lastConn int
-	refused  bool
 	closed   bool
 
 	traps   traps
@@ -56,7 +55,7 @@ func New(name, upstream string) (*Link, error) {
 		conns:    map[*conn]struct{}{},
 	}
 	l.obeys.L = &l.mu
-	if err := l.listen(); err != nil {
+	if err := l.Refuse(false); err != nil {
 		return nil, errors.Join(err, port.close())
 	}
 	return l, nil
@@ -113,18 +112,19 @@ func (l *Link) Cut(how How) int {
 
 // Refuse makes new connections fail with ECONNREFUSED; open ones stay. Nobody else gets the port meanwhile. The error
 // says that the port could not be opened again, which is no fault of the caller's.
+// Connections that the kernel has made and the link has not taken yet count as new.
 func (l *Link) Refuse(refuse bool) error {
-	l.mu.Lock()
-	if l.closed || l.refused == refuse {
-		l.mu.Unlock()
-		return nil
-	}
-	l.refused = refuse
-	l.mu.Unlock()
 	if refuse {
-		return l.port.stop()
+		return l.failed("stop listening", l.port.stop())
 	}
-	return l.listen()
+	return l.failed("listen", l.port.listen(l.accept))
+}
+
+func (l *Link) failed(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("link %s: %s: %w", l.name, what, err)
+	}
+	return nil
 }
 
 // Open is the number of connections that are not over: also those whose client has left while Up did not pass.
@@ -181,8 +181,5 @@ func (l *Link) Close() error {
 	}
 	l.Cut(FIN)
 	l.served.Wait()
-	if err != nil {
-		return fmt.Errorf("close link %s: %w", l.name, err)
-	}
-	return nil
+	return l.failed("close", err)
 }

@@ -18,13 +18,18 @@ type port struct {
 	mu       sync.Mutex
 	listener *net.TCPListener
 	stopped  chan struct{} // the accept loop of listener has ended
+	closed   bool
 }
 
-// listen accepts connections until the port is stopped.
+// listen accepts connections until the port is stopped. It does nothing when it does that already, or is closed.
 func (p *port) listen(accept func(*net.TCPConn)) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	config := net.ListenConfig{Control: sharePort, KeepAlive: -1} // see keepAlive in conn.go
+	if p.listener != nil || p.closed {
+		return nil
+	}
+	config := net.ListenConfig{Control: sharePort, KeepAlive: keepAlive}
+	config.SetMultipathTCP(false) // the default, whose sockets share no port with the guard's kind by any promise
 	l, err := config.Listen(context.Background(), "tcp4", p.addr)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", p.addr, err)
@@ -54,6 +59,10 @@ func acceptAll(l *net.TCPListener, accept func(*net.TCPConn), stopped chan<- str
 func (p *port) stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.stopLocked()
+}
+
+func (p *port) stopLocked() error {
 	if p.listener == nil {
 		return nil
 	}
@@ -63,11 +72,9 @@ func (p *port) stop() error {
 	return err
 }
 
-func (p *port) close() error { return errors.Join(p.stop(), p.guard.close()) }
-
-func (l *Link) listen() error {
-	if err := l.port.listen(l.accept); err != nil {
-		return fmt.Errorf("link %s: %w", l.name, err)
-	}
-	return nil
+func (p *port) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return errors.Join(p.stopLocked(), p.guard.close())
 }

@@ -282,7 +282,7 @@ func (s *session) serverMessage() {
 		}
 		s.copying = s.fromServer.kind == 'G'
 		if s.copying && r.executes > 0 && r.complete && len(s.requests) == 1 {
-			r.complete = false // its Sync is ignored, so it ends with another
+			r.complete, r.loose = false, true // its Sync is ignored, so it ends with another
 		}
 	case 'C', 'I', 's', 'E': // CommandComplete, EmptyQueryResponse, PortalSuspended, ErrorResponse
 		r.results++

@@ -470,13 +470,14 @@ func TestTrapAndLimit(t *testing.T) {
 
 func TestTrapAroundCopy(t *testing.T) {
 	t.Parallel()
-	for _, extended := range []bool{false, true} {
+	for sql, extended := range map[string]bool{"copy t FROM STDIN": false, "COPY t FROM STDIN": true, "/* a */ copy t FROM STDIN": true} {
 		b := setup(t)
 		d := open(t, b, "")
 		trap := b.Trap(After, "copy", 1)
-		request := []pgproto3.FrontendMessage{query("COPY t FROM STDIN")}
+		defer b.Trap(After, "another", 1).Release()
+		request := []pgproto3.FrontendMessage{query(sql)}
 		if extended {
-			request = []pgproto3.FrontendMessage{&pgproto3.Parse{Query: "COPY t FROM STDIN"}, &pgproto3.Bind{}, &pgproto3.Execute{}, synch}
+			request = []pgproto3.FrontendMessage{&pgproto3.Parse{Query: sql}, &pgproto3.Bind{}, &pgproto3.Execute{}, synch}
 		}
 		d.sends(t, request...)
 		d.gets(t, len(request))
