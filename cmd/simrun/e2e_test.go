@@ -50,8 +50,8 @@ func TestTwoLeadersBehindAPooler(t *testing.T) {
 
 // The correct implementation refuses the same route: nobody leads, and that is a pass only because refusals were seen.
 func TestTheReferenceRefusesThePooler(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
+	t.Setenv("PGOPTIONS", "-c no.such=thing") // a user's settings are about the user's servers
 	out, errs, status := simrun(t, dir, "run", "two-leaders-pooler", "--impl", "reference", "--seed", "1", "--engine", "live", "--schedules", "1")
 	require.Zero(t, status, out+errs)
 	e := result(t, dir).Scenarios[0]

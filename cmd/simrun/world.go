@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/seed-aafb3a99/simrun/internal/proc"
 	"github.com/seed-aafb3a99/simrun/pgbouncer"
@@ -26,6 +27,9 @@ type world struct {
 // newWorld starts n engines, each with a server of its own unless one was given.
 func newWorld(ctx context.Context, f runFlags, out *outDir, n int) (_ *world, err error) {
 	w := &world{pgbouncer: "not found"}
+	if f.postgres != "dsn" {
+		forgetPG()
+	}
 	if w.run, err = proc.NewRun(); err != nil {
 		return nil, &sim.EnvironmentError{Problem: "no private directory for this run", Err: err}
 	}
@@ -45,6 +49,16 @@ func newWorld(ctx context.Context, f runFlags, out *outDir, n int) (_ *world, er
 		w.pool = append(w.pool, x)
 	}
 	return w, nil
+}
+
+// forgetPG keeps a user's PGOPTIONS, PGSERVICE and their like away from a server that is ours: libpq's variables are about the
+// user's own servers, and every driver in every replica would obey them.
+func forgetPG() {
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "PG") {
+			os.Unsetenv(name)
+		}
+	}
 }
 
 func (w *world) executor(ctx context.Context, f runFlags, out *outDir, i int) (executor, error) {
