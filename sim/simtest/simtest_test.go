@@ -64,7 +64,7 @@ func TestCarelessIsCaught(t *testing.T) {
 	text, err := explore(t, scenario, careless, []Option{Migrations(tables), Load(load)})
 	require.NoError(t, err)
 	require.Contains(t, text, "no-duplicate-publish is violated")
-	require.Contains(t, text, "no fault at all")
+	require.Contains(t, text, "The smallest schedule: 2 replicas")
 	require.Contains(t, text, "UPDATE jobs SET done = true")
 	require.Contains(t, text, PlanVariable+"='{")
 	t.Log(text)

@@ -18,8 +18,9 @@ type link struct {
 	key   string // the startup message it began with, for reuse
 	hello hello
 	buf   []byte
-	seen  int // bytes of buf already looked at
-	ready int // ReadyForQuery among them
+	tmp   []byte // what one read takes
+	seen  int    // bytes of buf already looked at
+	ready int    // ReadyForQuery among them
 }
 
 // progress says how far an answer has come.
@@ -122,9 +123,11 @@ func poll(ps []pollfd, d time.Duration) int {
 
 // fill reads what is there, without waiting.
 func (l *link) fill() progress {
-	var tmp [16 << 10]byte
+	if l.tmp == nil {
+		l.tmp = make([]byte, 16<<10)
+	}
 	for {
-		n, errno := rawRecv(l.fd, tmp[:])
+		n, errno := rawRecv(l.fd, l.tmp)
 		switch {
 		case errno == syscall.EINTR:
 		case errno == syscall.EAGAIN:
@@ -132,8 +135,8 @@ func (l *link) fill() progress {
 		case errno != 0 || n == 0:
 			return gone
 		default:
-			l.buf = append(l.buf, tmp[:n]...)
-			if n < len(tmp) {
+			l.buf = append(l.buf, l.tmp[:n]...)
+			if n < len(l.tmp) {
 				return answered
 			}
 		}
