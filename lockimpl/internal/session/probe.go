@@ -105,10 +105,11 @@ func unlisten(s *Session, channel string) {
 	})
 }
 
-// Notify notifies channel.
+// Notify notifies channel. Both are made up here, of letters and digits, and need no quoting: one message, where parameters
+// would cost a new connection another round trip.
 func (s *Session) Notify(channel, payload string) error {
 	return s.Do("notify", func(ctx context.Context) error {
-		_, err := s.conn.Exec(ctx, "SELECT pg_notify($1::text, $2::text)", channel, payload)
+		_, err := s.simple(ctx, fmt.Sprintf("select pg_notify('%s', '%s')", channel, payload))
 		return err
 	})
 }
