@@ -269,6 +269,7 @@ func sample(t testing.TB) Page {
 				held("failover", 20, sim.Measure{Name: "failover", Value: at(4.71), Bound: at(5.04)}), held("probe", 80),
 			},
 			Histories: []string{"histories/kill-leader.direct.reference.0.jsonl"}, SelfChecked: 4,
+			Coverage: sim.Coverage{Faults: map[string]int{"kill": 20}, States: map[string]int{"kill while publishing": 6, "kill while idle": 14}},
 		},
 		{
 			Name: "pause-leader-terminated", Shows: "The leader is paused and its lease session ended meanwhile. When it wakes up another one leads, and nothing it had in hand is committed any more.",

@@ -98,6 +98,7 @@ func TestHTMLOfNothing(t *testing.T) {
 	require.Error(t, HTML(&bytes.Buffer{}, Page{}))
 	html := render(t, Page{Result: &sim.Result{ExitStatus: 5, ExitReason: "nothing ran"}})
 	has(t, html, "Nothing was run")
+	has(t, render(t, passing(t)), "kill while idle 14, kill while publishing 6")
 	has(t, html, "nothing ran")
 
 	empty := passing(t)

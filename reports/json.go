@@ -18,6 +18,11 @@ func JSON(w io.Writer, r *sim.Result) error {
 		if e.Require == nil {
 			e.Require = map[string]sim.Count{}
 		}
+		for _, m := range []*map[string]int{&e.Coverage.Faults, &e.Coverage.States, &e.Coverage.Statements} {
+			if *m == nil {
+				*m = map[string]int{}
+			}
+		}
 		for j := range e.Verdicts {
 			e.Verdicts[j].Violations = append([]sim.EntryViolation{}, e.Verdicts[j].Violations...)
 			for k := range e.Verdicts[j].Violations {

@@ -62,7 +62,7 @@ function Timeline(fig) {
     names.forEach(function (e) {
       var from = clamp(x(+e.dataset.a), left, right), to = clamp(x(+e.dataset.b), left, right);
       e.classList.toggle('off', to - from < e.need);
-      e.setAttribute('x', from + 5);
+      e.setAttribute('x', from + +(e.dataset.dx || 5));
     });
     marks.forEach(function (e) {
       var at = +e.dataset.a, out = at < a || at > b;
@@ -256,9 +256,10 @@ function Timeline(fig) {
   choose();
   t.layout();
   if (fig.dataset.fa) focus();
-  // Begin where the violation is: the last thing that happened until then.
+  // Begin where the violation is, with the last thing that happened until then; or else with the first fault.
   var until = list.filter(function (r) { return fig.dataset.v && +r.dataset.t <= +fig.dataset.v; });
-  if (until.length) t.go(until[until.length - 1], true); else t.step(0, true);
+  var first = list.filter(function (r) { return cell(r, 2) === 'fault applied'; })[0];
+  if (until.length) t.go(until[until.length - 1], true); else if (first) t.go(first, true); else t.step(0, true);
 }
 
 var timelines = {};

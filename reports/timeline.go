@@ -30,6 +30,7 @@ type timeline struct {
 	EndWords       string
 	Lanes          []lane
 	Bars           []bar
+	FaultNames     []barName
 	Marks          []mark
 	Rules          []rule
 	Ticks          []tick
@@ -63,6 +64,15 @@ type bar struct {
 	Fits   bool
 	Tip    string
 	Seq    int
+}
+
+// A barName is a fault's name, in the room until the next fault.
+type barName struct {
+	A, B  string
+	X     float64
+	Y     int
+	Label string
+	Fits  bool
 }
 
 type mark struct {
@@ -193,10 +203,18 @@ func (d *drawer) bars() {
 	for _, s := range d.c.holds {
 		d.bar(s, d.locks+7, 15, "hold "+replicaClass(s.replica))
 	}
-	for _, s := range d.c.faults {
+	for i, s := range d.c.faults {
+		name := barName{A: ms(s.from), X: d.x(s.from) + 8, Y: d.fault + 17, Label: s.label}
 		if s.to > s.from {
+			s.label = "" // named below, as the faults that are over at once are
 			d.bar(s, d.fault+6, 14, "fault")
 		}
+		next := d.c.end
+		if i+1 < len(d.c.faults) {
+			next = d.c.faults[i+1].from
+		}
+		name.B, name.Fits = ms(next), d.x(next)-name.X > float64(len(name.Label))*charWidth+8
+		d.FaultNames = append(d.FaultNames, name)
 	}
 }
 
@@ -266,6 +284,9 @@ func glyphOf(e sim.Event) (glyph string, dy float64, class string) {
 			return "bad", 30, "refused"
 		}
 	case sim.EvDown:
+		if e.Fault == 0 {
+			return "tick", 37.5, "over" // the run's end, or its own
+		}
 		return "bad", 37.5, "down"
 	case sim.EvFault:
 		switch e.Op {

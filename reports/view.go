@@ -31,15 +31,15 @@ type view struct {
 	CSS    template.CSS
 	JS     template.JS
 
-	Title, Word, Class, Headline, Reason, Tally, Replay string
-	Meta                                                []string
-	Featured                                            *exhibitView
-	Others                                              []*exhibitView
-	OthersLeft                                          int
-	Entries                                             []entryView
-	EntriesLeft                                         int
-	Measures                                            []measureGroup
-	Environment                                         [][2]string
+	Title, Word, Class, Headline, Reason, Tally, Replay, ReplayLabel string
+	Meta                                                             []string
+	Featured                                                         *exhibitView
+	Others                                                           []*exhibitView
+	OthersLeft                                                       int
+	Entries                                                          []entryView
+	EntriesLeft                                                      int
+	Measures                                                         []measureGroup
+	Environment                                                      [][2]string
 }
 
 type entryView struct {
@@ -47,7 +47,7 @@ type entryView struct {
 	Open                                                 bool
 	Verdicts                                             []verdictView
 	Require                                              []requireView
-	Faults                                               string
+	Faults, Exercised                                    string
 	Counters                                             []counterView
 	Links                                                []link
 	Digest                                               string
@@ -181,7 +181,9 @@ func (v *view) verdict(r *sim.Result) {
 
 // replay is the command to begin with: the one that shows the first violation again, or runs what is shown again.
 func (v *view) replay(r *sim.Result, shown []exhibit) {
-	if len(shown) > 0 && shown[0].counter != nil {
+	v.ReplayLabel = "run again"
+	if len(shown) > 0 && shown[0].counter != nil && shown[0].counter.Replay != "" {
+		v.ReplayLabel = "replay"
 		v.Replay = printable(shown[0].counter.Replay)
 	}
 	if v.Replay != "" || len(r.Scenarios) == 0 {
@@ -327,6 +329,7 @@ func viewOf(i int, e sim.Entry, ids map[string]string) entryView {
 		v.Require = append(v.Require, requireView{short(name), n.Seen, n.AtLeast, n.Seen >= n.AtLeast})
 	}
 	v.Faults = fmt.Sprintf("%d applied, %d moot, %d failed", e.Faults.Applied, e.Faults.Moot, e.Faults.Failed)
+	v.Exercised = short(exercised(e.Coverage))
 	for _, c := range e.Counterexamples {
 		head := fmt.Sprintf("%s: %s, %s", c.Invariant, plural(c.Replicas, "replica"), plural(c.Faults, "fault"))
 		if c.Reproduced != "" {
@@ -343,6 +346,15 @@ func viewOf(i int, e sim.Entry, ids map[string]string) entryView {
 		}
 	}
 	return v
+}
+
+// exercised is what the schedules really met: "kill while publishing 3, pause while idle 1".
+func exercised(c sim.Coverage) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(c.States)) {
+		list = append(list, fmt.Sprintf("%s %d", name, c.States[name]))
+	}
+	return strings.Join(list, ", ")
 }
 
 func viewVerdict(e sim.Entry, x sim.EntryVerdict) verdictView {
