@@ -204,12 +204,12 @@ func (p *process) ended(t *lockimpl.Term) string {
 	return p.until(func(e lockimpl.Event) bool { return e.Kind == lockimpl.EventEnd && e.Term == t }).Reason
 }
 
-// words are the events in words, for comparisons; sessions of the lease only.
+// words are the events in words, for comparisons; sessions of the lease only, and no good heartbeats, of which there may be any number.
 func (p *process) words() (words []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.events {
-		if e.Kind != lockimpl.EventSession || e.Use == lockimpl.UseLease {
+		if (e.Kind != lockimpl.EventSession || e.Use == lockimpl.UseLease) && (e.Kind != lockimpl.EventBeat || e.Answer != lockimpl.BeatOK) {
 			words = append(words, strings.TrimSpace(strings.Join(strings.Fields(fmt.Sprint(e.Kind, " ", e.Op, " ", e.Answer)), " ")))
 		}
 	}
