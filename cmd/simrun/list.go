@@ -138,6 +138,6 @@ func versionCommand() *cobra.Command {
 const release = "0.1.0"
 
 // defaultEngine is the engine of a run that names none.
-const defaultEngine = "live"
+const defaultEngine = "virtual"
 
 func version() string { return "simrun " + release }

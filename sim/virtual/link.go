@@ -74,14 +74,6 @@ func (l *link) close() {
 	}
 }
 
-// reset closes the socket so that the peer sees a reset and not an end, where the transport knows the difference.
-func (l *link) reset() {
-	if l.fd >= 0 {
-		syscall.SetsockoptLinger(l.fd, syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1})
-		l.close()
-	}
-}
-
 func (l *link) send(b []byte) error {
 	for len(b) > 0 {
 		n, err := syscall.SendmsgN(l.fd, b, nil, nil, syscall.MSG_NOSIGNAL)
