@@ -79,7 +79,7 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 	fl.StringArrayVar(&f.routes, "route", nil, "only this route: direct, pgbouncer-session, pgbouncer-transaction, pgbouncer-statement (may be repeated)")
 	fl.StringArrayVar(&f.impls, "impl", nil, "this implementation instead of the scenario's: a NAME of `simrun list` (may be repeated)")
 	fl.IntVar(&f.replicas, "replicas", 0, "number of replicas instead of the scenario's")
-	fl.IntVar(&f.schedules, "schedules", 0, "schedules per scenario, route and implementation (default: virtual 20, live 2)")
+	fl.IntVar(&f.schedules, "schedules", 0, "schedules per scenario, route and implementation (default: virtual 10, live 2)")
 	fl.Uint64Var(&f.seed, "seed", 0, "seed of the schedules (default: random, and printed)")
 	fl.DurationVar(&f.budget, "for", 0, "wall time to spend on each scenario, route and implementation, instead of a number of schedules")
 	fl.StringVar(&f.strategy, "strategy", "random", "how interleavings are chosen: random, or pct (probabilistic concurrency testing)")
@@ -220,7 +220,7 @@ func loadScenario(arg string) (*sim.Scenario, error) {
 func (f *runFlags) tasks(chosen []sim.Scenario, named bool) (out []task, leftOut []string, err error) {
 	schedules := f.schedules
 	if schedules == 0 {
-		schedules = map[string]int{"virtual": 20, "live": 2}[f.engine]
+		schedules = map[string]int{"virtual": 10, "live": 2}[f.engine]
 	}
 	for _, s := range chosen {
 		if f.replicas > 0 {
