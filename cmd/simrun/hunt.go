@@ -57,7 +57,8 @@ func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, er
 		}
 	}
 	for _, flaw := range flaws {
-		if _, err := implementation(flaw); err != nil {
+		impl, err := implementation(flaw)
+		if err != nil {
 			return nil, nil, err
 		}
 		found := false
@@ -67,7 +68,7 @@ func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, er
 					continue
 				}
 				t := task{Scenario: s, Route: r, Impl: flaw, Schedules: f.schedules, Seed: f.seed, Strategy: f.strategy, Shrink: true}
-				if f.possible(t) != nil {
+				if f.possible(t, impl) != nil {
 					continue // not in this engine
 				}
 				tasks, found = append(tasks, t), true

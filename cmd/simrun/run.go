@@ -246,7 +246,11 @@ func (f *runFlags) tasks(chosen []sim.Scenario, named bool) (out []task, leftOut
 					Scenario: s, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy,
 					Shrink: !f.noShrink, Keep: f.keep, Check: f.selfcheck && f.engine == "virtual",
 				}
-				if err := f.possible(t); err != nil {
+				impl, err := implementation(t.Impl)
+				if err != nil {
+					return nil, nil, err // a typing error, whatever was named
+				}
+				if err := f.possible(t, impl); err != nil {
 					if named {
 						return nil, nil, err
 					}
@@ -262,11 +266,7 @@ func (f *runFlags) tasks(chosen []sim.Scenario, named bool) (out []task, leftOut
 }
 
 // possible says what an engine, a route or an implementation cannot do, before anything starts.
-func (f *runFlags) possible(t task) error {
-	impl, err := implementation(t.Impl)
-	if err != nil {
-		return err
-	}
+func (f *runFlags) possible(t task, impl sim.Implementation) error {
 	for _, fs := range t.Scenario.Faults {
 		info, ok := sim.FaultByKind(fs.Kind)
 		if !ok || f.engine == "live" && !info.Live || f.engine == "virtual" && !info.Virtual {

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// givenServer is a server as a user would give it: a role with a password that may create databases and is no superuser. It also
-// returns what lists the server's databases and roles.
+// givenServer is a server as a user would give it: a role with a password that may create databases and is no superuser. (The server
+// trusts it; that passwords are used is tested in sim/pg.) It also returns what lists the server's databases and roles.
 func givenServer(t *testing.T) (dsn, password string, list func() []string) {
 	t.Helper()
 	server := pgtest.Server(t)
@@ -18,11 +18,11 @@ func givenServer(t *testing.T) (dsn, password string, list func() []string) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(t.Context()) })
 	password = "correct-horse-battery"
-	_, err = conn.Exec(t.Context(), "SET ROLE NONE; CREATE ROLE given LOGIN CREATEDB PASSWORD '"+password+"'")
+	_, err = conn.Exec(t.Context(), "SET ROLE NONE; ALTER ROLE simrun CREATEDB PASSWORD '"+password+"'")
 	require.NoError(t, err)
 	u, err := url.Parse(server.DSN("postgres"))
 	require.NoError(t, err)
-	u.User = url.UserPassword("given", password)
+	u.User = url.UserPassword("simrun", password)
 	list = func() []string {
 		rows, err := conn.Query(t.Context(), "SELECT datname FROM pg_database UNION ALL SELECT rolname FROM pg_roles ORDER BY 1")
 		require.NoError(t, err)
