@@ -24,7 +24,7 @@ var naivePooled = Flaw{
 func tryLock(s *session.Session, key int64) (string, error) {
 	var won bool
 	err := s.Do("ask for the lock", func(ctx context.Context) error {
-		return s.Conn().QueryRow(ctx, "SELECT pg_try_advisory_lock($1::bigint)", key).Scan(&won)
+		return s.Row(ctx, "SELECT pg_try_advisory_lock($1::bigint)", key).Scan(&won)
 	})
 	switch {
 	case err != nil:
@@ -47,7 +47,7 @@ func selectOne(ctx context.Context, s *session.Session, _ session.ID) (string, e
 func unlockUnchecked(s *session.Session, key int64) (string, error) {
 	var ok bool
 	err := s.Do("unlock", func(ctx context.Context) error {
-		return s.Conn().QueryRow(ctx, "SELECT pg_advisory_unlock($1::bigint)", key).Scan(&ok)
+		return s.Row(ctx, "SELECT pg_advisory_unlock($1::bigint)", key).Scan(&ok)
 	})
 	switch {
 	case err != nil:

@@ -21,7 +21,7 @@ var noGuard = Flaw{
 // bumpUnguarded begins a term on the strength of the lock function's answer.
 func bumpUnguarded(s *session.Session, key, token int64, holder string) (term int64, err error) {
 	err = s.Do("begin a term", func(ctx context.Context) error {
-		return s.Conn().QueryRow(ctx, `INSERT INTO lock_terms AS t VALUES ($1::bigint, 1, $2::bigint, $3::text, pg_backend_pid(), clock_timestamp())
+		return s.Row(ctx, `INSERT INTO lock_terms AS t VALUES ($1::bigint, 1, $2::bigint, $3::text, pg_backend_pid(), clock_timestamp())
 			ON CONFLICT (key) DO UPDATE SET term = t.term + 1, token = excluded.token, holder = excluded.holder, pid = excluded.pid, since = excluded.since
 			RETURNING term`, key, token, holder).Scan(&term)
 	})

@@ -70,7 +70,11 @@ func Classify(err error, lost bool) Failure {
 const inFailedTransaction = "25P02"
 
 // taskState is true of SQLSTATEs that a statement earns by what it asks for: bad data (22), a broken constraint (23), bad SQL or
-// no right (42), an exception of a trigger or function.
+// no right (42), an exception of a trigger or function. One of class 42 is no such thing: the driver's name for a prepared
+// statement was there already, because a pooler has handed out another server connection.
 func taskState(code string) bool {
+	if code == "42P05" {
+		return false
+	}
 	return code == "P0001" || strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23") || strings.HasPrefix(code, "42")
 }

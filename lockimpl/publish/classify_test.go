@@ -50,6 +50,8 @@ func TestClassify(t *testing.T) {
 		{task(state("57014")), InfrastructureFailure},
 		{task(state("57P01")), InfrastructureFailure},
 		{task(state("25006")), InfrastructureFailure},
+		{task(state("42P05")), InfrastructureFailure}, // a pooler's doing
+		{task(state("26000")), InfrastructureFailure}, // and so is this
 		{task(state("XX000")), InfrastructureFailure},
 		{task(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), InfrastructureFailure},
 		{errors.New("begin: conn closed"), InfrastructureFailure},

@@ -38,6 +38,7 @@ type Session struct {
 
 	conn *pgx.Conn
 	raw  net.Conn
+	mode pgx.QueryExecMode
 	late atomic.Bool // Kill was called by a deadline
 }
 
@@ -48,6 +49,10 @@ func Open(ctx context.Context, connect Connector, deadline time.Duration) (*Sess
 		return nil, fmt.Errorf("open a session: %w", err)
 	}
 	s := &Session{conn: conn, raw: conn.PgConn().Conn(), Deadline: deadline, Name: conn.Config().RuntimeParams["application_name"]}
+	// Nothing is prepared on a lease: a pooler may have a server connection at hand on which somebody has left a statement of that name.
+	if s.mode = conn.Config().DefaultQueryExecMode; s.mode != pgx.QueryExecModeSimpleProtocol {
+		s.mode = pgx.QueryExecModeExec
+	}
 	if t, ok := s.raw.(*tls.Conn); ok {
 		s.raw = t.NetConn() // closing TLS first says goodbye, and may wait for a peer that is gone
 	}
@@ -56,6 +61,11 @@ func Open(ctx context.Context, connect Connector, deadline time.Duration) (*Sess
 
 // Conn is the connection.
 func (s *Session) Conn() *pgx.Conn { return s.conn }
+
+// Row sends a statement with parameters, unprepared, and returns its only row.
+func (s *Session) Row(ctx context.Context, text string, args ...any) pgx.Row {
+	return s.conn.QueryRow(ctx, text, append([]any{s.mode}, args...)...)
+}
 
 // Kill closes the socket at once, whatever the owner is doing. The server ends the session as soon as it learns of it.
 func (s *Session) Kill() { _ = s.raw.Close() }

@@ -51,7 +51,7 @@ type ID struct{ Key, Term, Token int64 }
 // backend is shared with whoever took it. Only after Busy may the session be used for another attempt.
 func Acquire(s *Session, key int64) (answer string, err error) {
 	err = s.Do("ask for the lock", func(ctx context.Context) error {
-		return s.conn.QueryRow(ctx, acquireSQL, key, s.PID).Scan(&answer)
+		return s.Row(ctx, acquireSQL, key, s.PID).Scan(&answer)
 	})
 	if err != nil {
 		return Failed, err
@@ -66,7 +66,7 @@ var ErrNotHeld = errors.New("the session does not hold the lock")
 // has answered. It waits for effects of the former term that are being committed.
 func Bump(s *Session, key, token int64, holder string) (term int64, err error) {
 	err = s.Do("begin a term", func(ctx context.Context) error {
-		return s.conn.QueryRow(ctx, bumpSQL, key, s.PID, token, holder).Scan(&term)
+		return s.Row(ctx, bumpSQL, key, s.PID, token, holder).Scan(&term)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, fmt.Errorf("begin a term: %w", ErrNotHeld)
@@ -87,7 +87,7 @@ const (
 // closed, and that is the caller's business.
 func Beat(ctx context.Context, s *Session, id ID) (reason string, err error) {
 	var same, held, current bool
-	err = s.conn.QueryRow(ctx, beatSQL, id.Key, s.PID, id.Term, id.Token).Scan(&same, &held, &current)
+	err = s.Row(ctx, beatSQL, id.Key, s.PID, id.Term, id.Token).Scan(&same, &held, &current)
 	switch {
 	case err != nil:
 		return ReasonBeatError, fmt.Errorf("heartbeat: %w", err)
@@ -104,7 +104,7 @@ func Beat(ctx context.Context, s *Session, id ID) (reason string, err error) {
 // Unlock gives the lock back. After any other answer than Unlocked the session must be closed, which gives it back for certain.
 func Unlock(s *Session, key int64) (answer string, err error) {
 	err = s.Do("unlock", func(ctx context.Context) error {
-		return s.conn.QueryRow(ctx, unlockSQL, key, s.PID).Scan(&answer)
+		return s.Row(ctx, unlockSQL, key, s.PID).Scan(&answer)
 	})
 	if err != nil {
 		return Failed, err
