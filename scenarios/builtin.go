@@ -18,7 +18,7 @@ var order = []string{
 	"pooler-session", "pooler-transaction", "pooler-transaction-idle", "two-leaders-pooler",
 
 	"restart-leader", "step-down", "pause-leader", "pause-in-transaction", "terminate-leader", "idle-timeout",
-	"black-hole-leader", "half-open-leader", "slow-network", "commit-reply-lost", "cancelled-statements",
+	"black-hole-leader", "half-open-leader", "slow-network", "slow-heartbeat", "commit-reply-lost", "cancelled-statements", "cancelled-attempt",
 	"postgres-restart", "connections-exhausted", "pooler-restart", "pooler-reload", "long-steady", "stormy",
 }
 
