@@ -27,6 +27,7 @@ type database struct {
 	seeded    []string // those with rows in them
 	sequences string   // sets them to where the migrations left them
 	used      bool     // there was a run in it
+	pooled    bool     // a pooler may still have server sessions in it, and they may hold locks
 }
 
 //go:embed clock.sql

@@ -31,8 +31,13 @@ type poolerState struct {
 func (e *Engine) enterRoute(ctx context.Context, run sim.Run) error {
 	e.pool = nil
 	if !run.Route.Pooled() {
-		return nil
+		if !e.db.pooled {
+			return nil
+		}
+		e.db.pooled = false
+		return e.forget(ctx) // a lock stranded in the pool would keep anybody from leading on the direct route
 	}
+	e.db.pooled = true
 	host, port := e.server.HostPort()
 	o := pgbouncer.Options{
 		Run: e.run, Mode: run.Route.PoolMode(), PoolSize: run.Scenario.Pool.Size, RoundRobin: run.Scenario.Pool.RoundRobin,

@@ -117,3 +117,22 @@ func TestReference(t *testing.T) {
 		}
 	}
 }
+
+// A lock that a flawed implementation has stranded in a pool is gone in the next run, on whichever route.
+func TestNothingStaysFromTheRunBefore(t *testing.T) {
+	e, err := virtual.New(t, virtual.Config{Server: pgtest.Server(t)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	play := func(name, impl string, route sim.Route) *sim.History {
+		s, ok := scenarios.ByName(name)
+		require.True(t, ok)
+		i, ok := replica.ByName(impl)
+		require.True(t, ok)
+		h, err := carry(t, e, sim.Run{Scenario: s, Plan: gen.Plan(s, 1, 0), Route: route, Impl: i, Seed: 1})
+		require.NoError(t, err)
+		return h
+	}
+	alone := play("steady", "reference", sim.Direct)
+	require.Positive(t, play("two-leaders-pooler", "naive-pooled", sim.PgBouncerTransaction).Count(sim.Elections))
+	same(t, alone, play("steady", "reference", sim.Direct))
+}
