@@ -296,8 +296,7 @@ func (p *pipe) room(set *settings) (room int64, blocked step) {
 		p.barriers = p.barriers[1:]
 	}
 	if open := p.taken - p.whole; set.armed && open > 0 && open < set.limit { // larger ones go through in pieces
-		room := max(0, p.whole-here)
-		return room, step{hungry: room == 0}
+		return max(0, p.whole-here), step{}
 	}
 	return p.size + 1, step{}
 }

@@ -18,14 +18,6 @@ func tcpInfo(t *testing.T, c *net.TCPConn) (info *unix.TCPInfo) {
 	return info
 }
 
-// established is connect for a connection that the link, too, knows to be open on both sides.
-func (b *bench) established() (client, server *net.TCPConn) {
-	client, server = b.connect()
-	send(b.t, client, "hello")
-	receive(b.t, server, "hello")
-	return client, server
-}
-
 // The server's kernel sends again and again and hears nothing, not even that the client has left.
 func TestHalfOpen(t *testing.T) {
 	t.Parallel()

@@ -47,6 +47,36 @@ func TestEndsAreRelayed(t *testing.T) {
 	}
 }
 
+// A client that is found dead by writing to it: its end is held behind its bytes all the same, what the server goes on to
+// send is thrown away, and the reset arrives as one, though the kernel reports it only once.
+func TestDeadClientBehindAHold(t *testing.T) {
+	t.Parallel()
+	for _, serverLeaves := range []bool{false, true} {
+		b := setup(t)
+		b.Limit(1)
+		client, server := b.connect()
+		b.Set(Up, Hold)
+		send(t, client, strings.Repeat("unread", 50_000))
+		eventually(t, "the link reads no more", func() bool { u, _ := b.Held(); return u > 0 })
+		closeSocket(client, RST)
+		for range 100 { // does not wait for the client
+			_, err := server.Write(make([]byte, 64<<10))
+			require.NoError(t, err)
+		}
+		eventually(t, "thrown away", func() bool { _, d := b.Dropped(); return d > 60*64<<10 })
+		if serverLeaves { // nobody is left to hold anything for
+			b.Set(Both, Hold)
+			require.NoError(t, server.CloseWrite())
+			eventually(t, "nothing open", func() bool { return b.Open() == 0 })
+			continue
+		}
+		require.Equal(t, 1, b.Open())
+		b.Set(Up, Pass)
+		require.Equal(t, RST, ended(t, server))
+		eventually(t, "nothing open", func() bool { return b.Open() == 0 })
+	}
+}
+
 func TestHold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -65,6 +95,37 @@ func TestHold(t *testing.T) {
 	require.EqualValues(t, 16, d)
 	b.Set(Down, Pass)
 	receive(t, client, "to the client...")
+}
+
+// From the moment Set returns no byte passes, on a connection that was idle until then.
+func TestSetTakesEffectAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	client, server := b.connect()
+	for range 300 {
+		before, _ := b.Passed()
+		b.Set(Up, Hold)
+		send(t, client, "x")
+		eventually(t, "held", func() bool {
+			held, _ := b.Held()
+			now, _ := b.Passed()
+			require.Equal(t, before, now, "a byte passed")
+			return held == 1
+		})
+		b.Set(Up, Pass)
+		receive(t, server, "x")
+		eventually(t, "counted", func() bool { now, _ := b.Passed(); return now == before+1 })
+	}
+	for range 10 {
+		b.established()
+	}
+	for i := range 100 {
+		b.Set(Both, []Mode{Hold, Pass}[i%2])
+		b.mu.Lock()
+		all := b.obeyed(b.settings.version)
+		b.mu.Unlock()
+		require.True(t, all, "Set returned before all gates knew")
+	}
 }
 
 // The end of a stream is held too: the server does not hear that the client has left.

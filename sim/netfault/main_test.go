@@ -95,6 +95,14 @@ func (b *bench) connect() (client, server *net.TCPConn) {
 	return client, b.accept()
 }
 
+// established is connect for a connection that the link, too, knows to be open on both sides.
+func (b *bench) established() (client, server *net.TCPConn) {
+	client, server = b.connect()
+	send(b.t, client, "hello")
+	receive(b.t, server, "hello")
+	return client, server
+}
+
 func (b *bench) dial() *net.TCPConn {
 	b.t.Helper()
 	c, err := net.Dial("tcp", b.Addr())

@@ -40,8 +40,8 @@ type request struct {
 	sql      []string // what it executes and has not been held against the traps
 	executes int
 	complete bool // its last message has been seen
-	loose    bool // the client goes on only after an answer to what it has sent so far
-	flushed  bool // the same, because it sent a Flush
+	loose    bool // it goes through in pieces: it copies, and the client waits for an answer on the way
+	flushed  bool // the client has asked for the answers so far
 
 	after   []*Trap  // traps for its answer
 	barrier *barrier // where they hold it
@@ -177,7 +177,7 @@ func (s *session) clientMessage() []*barrier {
 		}
 	case 'H': // Flush
 		if r := s.open(); r != nil && !s.copying {
-			r.loose, r.flushed = true, true
+			r.flushed = true
 			return s.match(r)
 		}
 	case 'S': // Sync
@@ -222,7 +222,7 @@ func (s *session) match(r *request) (barriers []*barrier) {
 			barriers = append(barriers, &barrier{at: r.start, traps: before, ready: true})
 		}
 	}
-	r.sql, r.start = nil, s.fromClient.seen
+	r.sql, r.start = nil, s.fromClient.seen // what comes after a Flush is waited for, and counted, anew
 	return barriers
 }
 
@@ -286,8 +286,8 @@ func (s *session) serverMessage() {
 		}
 	case 'C', 'I', 's', 'E': // CommandComplete, EmptyQueryResponse, PortalSuspended, ErrorResponse
 		r.results++
-		if s.fromServer.kind == 'E' {
-			r.results, s.copying = max(r.results, r.executes), false
+		if s.fromServer.kind == 'E' { // what follows in the request is not executed
+			r.results = max(r.results, r.executes)
 		}
 		if r.flushed && r.results >= r.executes {
 			r.answered() // nothing more may come before the client has seen this much

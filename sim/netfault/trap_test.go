@@ -279,8 +279,10 @@ func TestRequestsGoThroughWholeWhileATrapIsSet(t *testing.T) {
 	nothingComes(t, d.server)
 	d.sends(t, flush)
 	d.gets(t, 3)
+	d.sends(t, &pgproto3.Bind{})
+	nothingComes(t, d.server)
 	d.sends(t, synch)
-	d.gets(t, 1)
+	d.gets(t, 2)
 	half, _ := query("select 1").Encode(nil)
 	send(t, d.client, string(half[:7]))
 	nothingComes(t, d.server)
@@ -338,6 +340,38 @@ func TestTrapAfterAFlush(t *testing.T) {
 		d.hears(t, "Z")
 		d.serves(t, "in step again")
 	}
+}
+
+// What stands between two Flushes is counted and caught by itself, once; an error answers all of it.
+func TestTrapsBetweenFlushes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	d := open(t, b, "")
+	execute := []pgproto3.FrontendMessage{&pgproto3.Parse{Query: "step"}, &pgproto3.Bind{}, &pgproto3.Execute{}}
+	third := b.Trap(Before, "step", 3)
+	for range 2 {
+		trap := b.Trap(After, "step", 1)
+		d.sends(t, append(slices.Clone(execute), flush)...)
+		d.gets(t, 4)
+		d.answers(t, done)
+		sprung(t, trap)
+		trap.Release()
+		d.hears(t, "C")
+	}
+	d.sends(t, synch)
+	d.gets(t, 1)
+	d.answers(t, ready)
+	d.hears(t, "Z")
+	waiting(t, third)
+	third.Release()
+
+	trap := b.Trap(After, "step", 1)
+	d.sends(t, slices.Concat(execute, execute, []pgproto3.FrontendMessage{flush})...)
+	d.gets(t, 7)
+	d.answers(t, &pgproto3.ErrorResponse{})
+	sprung(t, trap)
+	trap.Release()
+	d.hears(t, "E")
 }
 
 func TestTrapsOnOneRequest(t *testing.T) {
