@@ -118,16 +118,21 @@ func (t *Terminal) verdict(e sim.Entry, v sim.EntryVerdict) {
 }
 
 func (t *Terminal) counterexample(e sim.Entry, c sim.CounterSummary) {
-	if e.Status == sim.Passed { // found as expected: where to look is enough
-		t.replay(c)
-		return
-	}
 	head := fmt.Sprintf("minimal schedule for %s (%s, %s", c.Invariant, plural(c.Replicas, "replica"), plural(c.Faults, "fault"))
 	if c.Reproduced != "" {
 		head += ", reproduced " + c.Reproduced
 	}
 	if c.Live != "" {
 		head += ", live " + c.Live
+	}
+	if e.Status == sim.Passed { // found as expected: one line is enough
+		words := strings.Join(c.Schedule, "; ")
+		if words == "" {
+			words = noFault
+		}
+		t.say(head + "): " + words)
+		t.replay(c)
+		return
 	}
 	t.say(head + "):")
 	if len(c.Schedule) == 0 {

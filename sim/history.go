@@ -167,12 +167,18 @@ func ReadHistory(rd io.Reader) (*History, error) {
 			}
 			return nil, fmt.Errorf("%w: line %d: %w", ErrNotHistory, n, err)
 		}
+		if h.Complete {
+			return nil, fmt.Errorf("%w: line %d comes after the closing line", ErrNotHistory, n)
+		}
 		if e.Closed {
 			h.Complete, h.Stalled = true, e.closing.Stalled
-			break
+			continue
 		}
 		if e.Kind == "" {
 			return nil, fmt.Errorf("%w: line %d is no event", ErrNotHistory, n)
+		}
+		if e.Seq != len(h.Events)+1 {
+			return nil, fmt.Errorf("%w: line %d has event %d where event %d belongs: lines are missing", ErrNotHistory, n, e.Seq, len(h.Events)+1)
 		}
 		h.Events = append(h.Events, e.Event)
 		if last {

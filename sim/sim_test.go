@@ -65,7 +65,7 @@ func TestHistoryOnDisk(t *testing.T) {
 
 func TestNotAHistory(t *testing.T) {
 	t.Parallel()
-	for _, s := range []string{"", "x", "{}", "[]", `{"v":99}`, `{"v":1}` + "\n{}\n", `{"v":1}` + "\nnonsense\n" + `{"closed":true}` + "\n", "\x00\xff"} {
+	for _, s := range []string{"", "x", "{}", "[]", `{"v":99}`, `{"v":1}` + "\n{}\n", `{"v":1}` + "\n" + `{"seq":2,"kind":"up"}` + "\n", `{"v":1}` + "\n" + `{"closed":true}` + "\n" + `{"seq":1,"kind":"up"}` + "\n", `{"v":1}` + "\nnonsense\n" + `{"closed":true}` + "\n", "\x00\xff"} {
 		if _, err := ReadHistory(strings.NewReader(s)); !errors.Is(err, ErrNotHistory) {
 			t.Errorf("%q: %v", s, err)
 		}

@@ -22,13 +22,14 @@ type task struct {
 	Strategy  string        `json:"strategy"`
 	Past      []sim.Plan    `json:"past"` // plans of earlier failures, tried first
 	Out       string        `json:"out"`
+	Program   string        `json:"program"` // how simrun was called, for the replay line
 	Shrink    bool          `json:"shrink"`
 	Keep      bool          `json:"keep"`  // every history stays
 	Check     bool          `json:"check"` // run a share of the plans twice and compare digests
 }
 
 func (t task) String() string {
-	return fmt.Sprintf("%s.%s.%s", t.Scenario.Name, t.Route, fileName(t.Impl))
+	return fmt.Sprintf("%s.%s.%s", fileName(t.Scenario.Name), t.Route, fileName(t.Impl))
 }
 
 // An executor carries out tasks, one at a time.

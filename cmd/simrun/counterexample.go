@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
@@ -173,9 +176,11 @@ func (j *job) save(sum *sim.CounterSummary, ce sim.Counterexample) error {
 	if err := writeFile(path, append(b, '\n')); err != nil {
 		return fmt.Errorf("write the counterexample: %w", err)
 	}
-	sum.Replay = "simrun replay " + shellQuote(path)
+	sum.Replay = shellQuote(cmp.Or(j.Program, "simrun")) + " replay " + shellQuote(path)
 	return nil
 }
+
+var scenarioName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // loadCounterexample reads a saved counterexample and checks that this simrun can carry it out.
 func loadCounterexample(path string) (*sim.Counterexample, error) {
@@ -187,7 +192,9 @@ func loadCounterexample(path string) (*sim.Counterexample, error) {
 		return nil, usageError{fmt.Errorf("read the counterexample: %w", err)}
 	}
 	var ce sim.Counterexample
-	if err := json.Unmarshal(b, &ce); err != nil {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&ce); err != nil {
 		return nil, usagef("%s is not a counterexample: %v", path, err)
 	}
 	switch {
@@ -199,6 +206,12 @@ func loadCounterexample(path string) (*sim.Counterexample, error) {
 		return nil, usagef("%s names the invariant %q, which this simrun does not know", path, ce.Invariant)
 	case ce.Scenario.Replicas < 1 || ce.Scenario.Replicas > maxReplicas || ce.Plan.Horizon <= 0 || len(ce.Scenario.Invariants) == 0:
 		return nil, usagef("%s is not a complete counterexample: replicas, horizon or invariants are missing or out of range", path)
+	case !scenarioName.MatchString(ce.Scenario.Name):
+		return nil, usagef("%s names its scenario %q, which is no scenario's name", path, ce.Scenario.Name)
+	case ce.TimeScale < 0 || ce.TimeScale > 1:
+		return nil, usagef("%s has a time_scale outside 0..1", path)
+	case len(ce.Plan.Phase) > 0 && (slices.Min(ce.Plan.Phase) < 0 || slices.Max(ce.Plan.Phase) > ce.Plan.Horizon):
+		return nil, usagef("%s starts a replica before the run or after its end (phase)", path)
 	case !slices.Contains(sim.Routes, ce.Route):
 		return nil, usagef("%s names the route %q; known are %v", path, ce.Route, sim.Routes)
 	}

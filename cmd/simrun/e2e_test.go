@@ -166,7 +166,7 @@ func TestInterrupted(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			cmd, tmp, out := started(t, "run", "steady", "--engine", "live", "--schedules", "50", "--seed", "1")
-			history := filepath.Join(cmd.Dir, "simrun-out", "latest", "histories", "*.1.jsonl")
+			history := filepath.Join(cmd.Dir, "simrun-out", "*", "histories", "*.1.jsonl")
 			require.Eventually(t, func() bool { m, _ := filepath.Glob(history); return len(m) > 0 }, 60*time.Second, 20*time.Millisecond)
 			require.NoError(t, cmd.Process.Signal(sig))
 			_ = cmd.Wait()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -67,7 +68,7 @@ func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, er
 				if len(s.ExpectFor(flaw, r)) == 0 {
 					continue
 				}
-				t := task{Scenario: s, Route: r, Impl: flaw, Schedules: f.schedules, Seed: f.seed, Strategy: f.strategy, Shrink: true}
+				t := task{Scenario: s, Route: r, Impl: flaw, Schedules: f.schedules, Seed: f.seed, Strategy: f.strategy, Program: os.Args[0], Shrink: true}
 				if f.possible(t, impl) != nil {
 					continue // not in this engine
 				}
@@ -112,8 +113,13 @@ func hunt(ctx context.Context, stdout io.Writer, flaws []string, f runFlags) err
 		tasks[i].Out = out.dir
 	}
 	fmt.Fprintf(stdout, "%s  seed %d  engine %s  postgres %s  pgbouncer %s\n", version(), f.seed, f.engine, w.postgres, w.pgbouncer)
-	entries, err := campaign(ctx, tasks, w.pool, func(sim.Entry) {}, func(task, int) {})
+	done := 0
+	entries, err := campaign(ctx, tasks, w.pool, func(e sim.Entry) {
+		done++
+		fmt.Fprintf(stdout, "%d/%d  %s in %s, %s: %s after %d schedules\n", done, len(tasks), e.Impl, e.Name, e.Route, map[bool]string{true: "caught", false: "not caught"}[e.Status == sim.Passed], e.Schedules)
+	}, func(task, int) {})
 	if err = errors.Join(err, w.close()); err != nil {
+		detectionTable(stdout, entries) // what there is
 		return err
 	}
 	if !detectionTable(stdout, entries) {

@@ -123,6 +123,9 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 	if ctx.Err() == nil && j.failure == nil {
 		j.counterexamples(ctx)
 	}
+	if ctx.Err() != nil && j.result.Status == sim.Passed {
+		j.result.Status, j.result.Reason = sim.InconclusiveEntry, fmt.Sprintf("interrupted after %d of %d schedules", j.result.Schedules, t.Schedules)
+	}
 	j.result.WallSeconds = time.Since(began).Seconds()
 	var env *sim.EnvironmentError
 	if errors.As(j.failure, &env) || isHung(j.failure) {

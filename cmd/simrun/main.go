@@ -59,7 +59,7 @@ func withSignals(ctx context.Context) (context.Context, func()) {
 		if s != os.Interrupt {
 			cause, status = errTerminated, exitTerminated
 		}
-		fmt.Fprintf(os.Stderr, "\nsimrun: %s: stopping and writing the report; once more ends at once\n", cause)
+		fmt.Fprintf(os.Stderr, "\nsimrun: %s: stopping and writing what there is; once more ends at once\n", cause)
 		cancel(cause)
 		if _, ok := <-signals; ok {
 			os.Exit(status)

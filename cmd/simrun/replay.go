@@ -31,6 +31,9 @@ violation was not reproduced, 0 when an unexpected one was not.`,
   simrun replay FILE -n 100 --engine live`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("times") && n < 1 {
+				return usagef("-n must be from 1 to %d", maxSchedules)
+			}
 			return replay(cmd.Context(), cmd.OutOrStdout(), args[0], f, n, cmd.Flags().Changed("engine"))
 		},
 	}
@@ -97,6 +100,9 @@ func replay(ctx context.Context, stdout io.Writer, file string, f runFlags, n in
 		for _, d := range slices.Sorted(maps.Keys(got.Digests)) {
 			fmt.Fprintf(stdout, "digest %s (%d of %d)\n", d, got.Digests[d], got.Ran)
 		}
+	}
+	if f.engine == "virtual" && ce.Engine == "virtual" && ce.Digest != "" && got.Digests[ce.Digest] < got.Ran {
+		fmt.Fprintf(stdout, "the history is not the saved one, whose digest is %.40s: the plan, the program or the versions have changed\n", ce.Digest)
 	}
 	fmt.Fprintf(stdout, "history: %s\n", filepath.Join(out.dir, got.History))
 	if (got.Reproduced > 0) != ce.Expected {
@@ -288,7 +294,7 @@ func validateCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
 			for _, a := range args {
-				if _, err := scenarios.Load(a, scenarios.Implementations(implNames()...)); err != nil {
+				if _, err := scenarios.Load(a, scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...)); err != nil {
 					errs = append(errs, err)
 					continue
 				}

@@ -70,6 +70,11 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 			if !cmd.Flags().Changed("seed") {
 				f.seed = rand.Uint64N(1_000_000) + 1
 			}
+			for _, name := range []string{"schedules", "replicas", "for", "time-scale"} {
+				if fl := cmd.Flags().Lookup(name); fl.Changed && (fl.Value.String() == "0" || fl.Value.String() == "0s") {
+					return usagef("--%s must be more than 0; leave it out for the default", name)
+				}
+			}
 			return run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, f)
 		},
 	}
@@ -187,7 +192,10 @@ func (f *runFlags) chosen(args []string) ([]sim.Scenario, error) {
 	}
 	var out []sim.Scenario
 	var errs []error
-	for _, a := range args {
+	for i, a := range args {
+		if slices.Contains(args[:i], a) {
+			continue
+		}
 		s, err := loadScenario(a)
 		if err != nil {
 			errs = append(errs, err)
@@ -203,7 +211,7 @@ func (f *runFlags) chosen(args []string) ([]sim.Scenario, error) {
 
 func loadScenario(arg string) (*sim.Scenario, error) {
 	if strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") || strings.ContainsRune(arg, filepath.Separator) {
-		return scenarios.Load(arg, scenarios.Implementations(implNames()...))
+		return scenarios.Load(arg, scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...))
 	}
 	if s, ok := scenarios.ByName(arg); ok {
 		return &s, nil
@@ -243,7 +251,7 @@ func (f *runFlags) tasks(chosen []sim.Scenario, named bool) (out []task, leftOut
 		for _, r := range routes {
 			for _, name := range names {
 				t := task{
-					Scenario: s, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy,
+					Scenario: s, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy, Program: os.Args[0],
 					Shrink: !f.noShrink, Keep: f.keep, Check: f.selfcheck && f.engine == "virtual",
 				}
 				impl, err := implementation(t.Impl)
@@ -298,11 +306,13 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)
 	defer cancel()
+	if f.junit != "" {
+		if err := writable(f.junit); err != nil {
+			return err
+		}
+	}
 	out, err := newOutDir(f.out, f.seed, began)
 	if err != nil {
-		return err
-	}
-	if err := out.link(); err != nil {
 		return err
 	}
 	fmt.Fprintf(talk, "%s  seed %d  engine %s\n", version(), f.seed, f.engine)
@@ -336,13 +346,24 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 	if entries != nil {
 		result.Scenarios = entries
 	}
+	if cause := context.Cause(ctx); cause != nil {
+		fatal = cause // whatever else went wrong was its doing
+	}
 	result.ExitStatus, result.ExitReason = exitStatus(result.Scenarios, fatal)
 	result.Seconds = time.Since(began).Seconds()
 	if err := writeReports(out, &result, f); err != nil {
 		result.ExitStatus, result.ExitReason = worse(result.ExitStatus, exitEnvironment), err.Error()
 	}
+	report := filepath.Join(out.dir, "report.html")
+	if len(result.Scenarios) > 0 { // a run that found nothing leaves the last one's results where they are
+		if err := out.link(); err != nil {
+			result.ExitStatus, result.ExitReason = worse(result.ExitStatus, exitEnvironment), err.Error()
+		} else {
+			report = filepath.Join(f.out, "latest", "report.html")
+		}
+	}
 	summary(talk, &result)
-	fmt.Fprintf(talk, "report: %s\n", filepath.Join(f.out, "latest", "report.html"))
+	fmt.Fprintf(talk, "report: %s\n", report)
 	if f.json {
 		if err := reports.JSON(stdout, &result); err != nil {
 			return err
@@ -351,6 +372,18 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 	lines.Done(&result)
 	if result.ExitStatus != exitOK {
 		return statusError{result.ExitStatus}
+	}
+	return nil
+}
+
+// writable says now, and not after the run, that a file cannot be written.
+func writable(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return &sim.EnvironmentError{Problem: "the file " + path + " cannot be written", Err: err}
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func (w *world) blackHole(_ context.Context, r *replica, _ int) (injection, erro
 	return injection{fmt.Sprintf("both directions of %d open connections are held", n), heal}, nil
 }
 
-// halfOpen hides the server's side. Healing it lets the server notice: by then it has given up, or the connection is cut.
+// halfOpen hides the client from the server. Healing lets what was sent meanwhile arrive, unless the server has given up by then.
 func (w *world) halfOpen(_ context.Context, r *replica, _ int) (injection, error) {
 	n, err := r.link.HalfOpen(true)
 	if err != nil {
@@ -33,11 +33,8 @@ func (w *world) halfOpen(_ context.Context, r *replica, _ int) (injection, error
 		return injection{}, errMoot("it had no open connection")
 	}
 	heal := func(context.Context) error {
-		if _, err := r.link.HalfOpen(false); err != nil {
-			return err
-		}
-		r.link.Cut(netfault.RST)
-		return nil
+		_, err := r.link.HalfOpen(false)
+		return err
 	}
 	return injection{fmt.Sprintf("%d sockets drop what the server sends and send nothing", n), heal}, nil
 }
