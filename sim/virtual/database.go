@@ -57,6 +57,11 @@ func (e *Engine) prepare(ctx context.Context, run sim.Run, starts time.Time) err
 	if err := d.wipe(ctx); err != nil {
 		return fmt.Errorf("reset the database: %w", err)
 	}
+	if run.Route.Pooled() && e.pool == nil { // the database was made anew, and the poolers in front of the old one closed
+		if err := e.enterRoute(ctx, run); err != nil {
+			return err
+		}
+	}
 	if err := e.tellTime(starts.UnixMicro()); err != nil {
 		return err
 	}

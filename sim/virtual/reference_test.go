@@ -136,3 +136,19 @@ func TestNothingStaysFromTheRunBefore(t *testing.T) {
 	require.Positive(t, play("two-leaders-pooler", "naive-pooled", sim.PgBouncerTransaction).Count(sim.Elections))
 	same(t, alone, play("steady", "reference", sim.Direct))
 }
+
+// What a run leaves behind in the catalog makes the next one start from a new database, behind the same pooler.
+func TestTwoRunsThatLeaveSomethingInThePool(t *testing.T) {
+	e, err := virtual.New(t, virtual.Config{Server: pgtest.Server(t)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	s, ok := scenarios.ByName("pooler-transaction-idle")
+	require.True(t, ok)
+	i, ok := replica.ByName("runbook-probe")
+	require.True(t, ok)
+	for range 3 {
+		h, err := carry(t, e, sim.Run{Scenario: s, Plan: gen.Plan(s, 1, 0), Route: sim.PgBouncerTransaction, Impl: i, Seed: 1})
+		require.NoError(t, err)
+		require.Positive(t, h.Count(sim.Elections))
+	}
+}
