@@ -37,6 +37,7 @@ type workerOrder struct {
 type workerSetup struct {
 	Postgres string `json:"postgres"` // the address of a given server is in SIMRUN_DSN of the environment
 	Logs     string `json:"logs"`
+	Number   int    `json:"number"` // of the workers, from 1: each keeps to a processor
 }
 
 // A workerAnswer is a line from the worker: progress, or the last word on an order.
@@ -79,12 +80,12 @@ type remote struct {
 	log     *os.File
 }
 
-func newRemote(ctx context.Context, run *proc.Run, postgres, logs string) (*remote, error) {
-	log, err := os.OpenFile(filepath.Join(logs, "worker.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+func newRemote(ctx context.Context, run *proc.Run, setup workerSetup) (*remote, error) {
+	log, err := os.OpenFile(filepath.Join(setup.Logs, "worker.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, &sim.EnvironmentError{Problem: "the worker's log cannot be written", Err: err}
 	}
-	x := &remote{run: run, setup: workerSetup{postgres, logs}, log: log}
+	x := &remote{run: run, setup: setup, log: log}
 	if err := x.start(ctx); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
@@ -264,6 +265,10 @@ func (w *workerLoop) stop() {
 
 // setUp starts the worker's server and engine.
 func (w *workerLoop) setUp(ctx context.Context, t *testing.T, o workerSetup, a *workerAnswer) error {
+	// The engine and its server take turns; on one processor that costs half.
+	if err := proc.Pin(o.Number - 1); err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err) // only slower
+	}
 	run, err := proc.NewRun()
 	if err != nil {
 		return &sim.EnvironmentError{Problem: "no private directory for a worker", Err: err}

@@ -67,7 +67,7 @@ func (w *world) executor(ctx context.Context, f runFlags, out *outDir, i int) (e
 		return nil, &sim.EnvironmentError{Problem: "the folder for logs cannot be made", Err: err}
 	}
 	if f.engine == "virtual" {
-		x, err := newRemote(ctx, w.run, f.postgres, logs)
+		x, err := newRemote(ctx, w.run, workerSetup{Postgres: f.postgres, Logs: logs, Number: i})
 		if err != nil {
 			return nil, err
 		}
