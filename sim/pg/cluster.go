@@ -226,6 +226,9 @@ func (c *cluster) conf() string {
 		"huge_pages":              "off",
 		// In the data directory, so that a killed server leaves nothing in /dev/shm.
 		"dynamic_shared_memory_type": "mmap",
+		// Whoever looks at pg_locks walks through these tables, and the code under test often does.
+		"max_locks_per_transaction":      "20",
+		"max_pred_locks_per_transaction": "10",
 		// The order of commits, for whoever wants to compare it with the ledger's.
 		"track_commit_timestamp": "on",
 		// No work that starts by itself.

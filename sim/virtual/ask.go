@@ -16,12 +16,21 @@ import (
 
 func beUint32(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
 
-// waits asks who waits for a lock, and for whom.
-func (e *Engine) waits(route sim.Route) (waits, error) {
-	if route.Pooled() {
-		return e.pooledWaits()
+// waits asks which of the statements in the server wait for a lock, and for whom.
+func (w *world) waits() (waits, error) {
+	if w.run.Route.Pooled() {
+		return w.eng.pooledWaits()
 	}
-	rows, err := e.ask("waits")
+	list := "{"
+	for _, g := range w.gates {
+		if g.link != nil && g.flight != nil {
+			list += itoa(g.link.hello.pid) + ","
+		}
+	}
+	for _, gh := range w.ghosts {
+		list += itoa(gh.pid) + ","
+	}
+	rows, err := w.eng.ask("waits", strings.TrimSuffix(list, ",")+"}")
 	if err != nil {
 		return nil, err
 	}

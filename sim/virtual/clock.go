@@ -1,6 +1,8 @@
 package virtual
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -10,33 +12,38 @@ import (
 
 // setClock makes the database's clock show the present instant when g's next statement runs, and tells g's transaction,
 // if it has been open for a while, when it began: now() is the beginning of the transaction. Where g keeps its server
-// session this is a statement of the engine's own that goes there together with the request, which is returned; its
-// answer is cut off again. Elsewhere the control connection does it.
-func (w *world) setClock(g *gate) (first []byte) {
-	var sql string
+// session these are function calls of the engine's own that go there together with the request, which are returned; their
+// n answers are cut off again. Elsewhere the control connection does it.
+//
+// A FunctionCall message is neither parsed nor planned, and unlike a query it leaves the session's unnamed statement alone.
+func (w *world) setClock(g *gate) (first []byte, n int) {
 	if g.tx == 'T' && !g.txTold && !g.txBegan.Equal(time.Now()) {
 		g.txTold = true
-		sql = "SET LOCAL simclock.began = " + itoa(w.reading(g.txBegan)) + "; "
+		first, n = append(first, functionCall(oidSetConfig, []byte("simclock.began"), []byte(itoa(w.reading(g.txBegan))), []byte{1})...), n+1
 	}
 	if t := time.Now(); !t.Equal(w.clockSet) {
 		w.clockSet = t
 		if w.clockAt = w.reading(t); !w.pinned() || g.tx == 'E' {
 			w.fail(w.eng.tellTime(w.clockAt))
 		} else {
-			sql += "SELECT pg_catalog.setval('simclock.clock', " + itoa(w.clockAt) + ")"
+			sequence := binary.BigEndian.AppendUint32(nil, w.eng.db.clock)
+			first, n = append(first, functionCall(oidSetval, sequence, binary.BigEndian.AppendUint64(nil, uint64(w.clockAt)))...), n+1
 		}
 	}
-	switch {
-	case sql == "":
-		return nil
-	case w.pinned():
-		return message('Q', sql)
+	if n == 0 || w.pinned() {
+		return first, n
 	}
-	if _, err := g.link.query(sql); err != nil { // in a transaction even a pooler leaves it its server session
-		w.fail(fmt.Errorf("tell the transaction of %s when it began: %w", g.name, err))
+	if out, err := g.link.roundTrip(first, n); err != nil || answerFailed(out) { // in a transaction even a pooler leaves it its server session
+		w.fail(fmt.Errorf("tell the transaction of %s when it began: %w", g.name, errors.Join(err, serverErrorIn(out))))
 	}
-	return nil
+	return nil, 0
 }
+
+// Functions of pg_proc.dat, whose numbers do not change.
+const (
+	oidSetval    = 1576 // setval(regclass, bigint)
+	oidSetConfig = 2078 // set_config(text, text, boolean)
+)
 
 // reading is what the database's clock shows at an instant. Two instants within a microsecond get two readings, so that
 // each reading means one instant.
@@ -86,6 +93,12 @@ func (w *world) observe() {
 	}
 	w.held = h
 	w.record(sim.Event{Kind: sim.EvHeld, Source: sim.FromObserver, Role: w.run.Impl.Role.Name, Key: key, Session: h.name})
+}
+
+// heldByOther reports whether somebody else holds the role's key, so that nothing g's session does can change that. Locks
+// may be shared, and behind some poolers sessions share theirs; then it is asked.
+func (w *world) heldByOther(g *gate, q *request) bool {
+	return w.held.pid != 0 && w.held.name != g.name && w.pinned() && !q.info.shares
 }
 
 // nameOfHolder is the session that took the lock, "?" when it is none of ours.

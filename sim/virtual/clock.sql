@@ -3,16 +3,17 @@
 CREATE SCHEMA simclock;
 CREATE SEQUENCE simclock.clock MINVALUE 0;
 SELECT setval('simclock.clock', 0);
-CREATE FUNCTION simclock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
-    $$ SELECT timestamptz 'epoch' + pg_catalog.pg_sequence_last_value('simclock.clock'::regclass) * interval '1 microsecond' $$;
-CREATE FUNCTION simclock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS
-    $$ SELECT timestamptz 'epoch' + pg_catalog.pg_sequence_last_value('simclock.clock'::regclass) * interval '1 microsecond' $$;
+-- The bodies are parsed once, here, and not with every query that calls them.
+CREATE FUNCTION simclock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+    RETURN timestamptz 'epoch' + pg_catalog.pg_sequence_last_value('simclock.clock'::regclass) * interval '1 microsecond';
+CREATE FUNCTION simclock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE
+    RETURN timestamptz 'epoch' + pg_catalog.pg_sequence_last_value('simclock.clock'::regclass) * interval '1 microsecond';
 -- simclock.began is set in a transaction that has lasted for some virtual time.
-CREATE FUNCTION simclock.transaction_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS
-    $$ SELECT timestamptz 'epoch' + coalesce(nullif(pg_catalog.current_setting('simclock.began', true), '')::bigint,
-           pg_catalog.pg_sequence_last_value('simclock.clock'::regclass)) * interval '1 microsecond' $$;
-CREATE FUNCTION simclock.now() RETURNS timestamptz LANGUAGE sql STABLE AS
-    $$ SELECT timestamptz 'epoch' + coalesce(nullif(pg_catalog.current_setting('simclock.began', true), '')::bigint,
-           pg_catalog.pg_sequence_last_value('simclock.clock'::regclass)) * interval '1 microsecond' $$;
+CREATE FUNCTION simclock.transaction_timestamp() RETURNS timestamptz LANGUAGE sql STABLE
+    RETURN timestamptz 'epoch' + coalesce(nullif(pg_catalog.current_setting('simclock.began', true), '')::bigint,
+           pg_catalog.pg_sequence_last_value('simclock.clock'::regclass)) * interval '1 microsecond';
+CREATE FUNCTION simclock.now() RETURNS timestamptz LANGUAGE sql STABLE
+    RETURN timestamptz 'epoch' + coalesce(nullif(pg_catalog.current_setting('simclock.began', true), '')::bigint,
+           pg_catalog.pg_sequence_last_value('simclock.clock'::regclass)) * interval '1 microsecond';
 GRANT USAGE ON SCHEMA simclock TO PUBLIC;
 GRANT SELECT, USAGE, UPDATE ON SEQUENCE simclock.clock TO PUBLIC

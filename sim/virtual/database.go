@@ -27,6 +27,8 @@ type database struct {
 	seeded    []string // those with rows in them
 	sequences string   // sets them to where the migrations left them
 	used      bool     // there was a run in it
+	clock     uint32   // the OID of the sequence that keeps the time
+	deferred  bool     // a COMMIT may check constraints, and so wait
 	pooled    bool     // a pooler may still have server sessions in it, and they may hold locks
 }
 
@@ -163,11 +165,21 @@ func (d *database) setUp(ctx context.Context) error {
 	d.superuser = conn.Config().User
 	id := pgx.Identifier{d.name}.Sanitize()
 	sql := clockSQL + ";\nALTER DATABASE " + id + " SET search_path = public, simclock, pg_catalog;\n"
+	var version int
+	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
+		return fmt.Errorf("ask for the server's version: %w", err)
+	}
+	if version >= 150000 { // without WAL, and without a transaction id; a crash resets it, and the engine sets it again
+		sql = strings.Replace(sql, "CREATE SEQUENCE", "CREATE UNLOGGED SEQUENCE", 1)
+	}
 	if d.eng.server.Owned() {
-		sql = "SET ROLE NONE;\n" + sql + fmt.Sprintf("ALTER DATABASE %s SET deadlock_timeout = '%dms';\n", id, deadlockTimeout.Milliseconds())
+		sql = "SET ROLE NONE;\n" + sql + fmt.Sprintf("ALTER DATABASE %s SET deadlock_timeout = '%dms';\nALTER DATABASE %[1]s SET log_lock_waits = off;\n", id, deadlockTimeout.Milliseconds())
 	}
 	if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
 		return fmt.Errorf("install the virtual clock: %w", err)
+	}
+	if err := conn.QueryRow(ctx, "SELECT 'simclock.clock'::regclass::oid").Scan(&d.clock); err != nil {
+		return fmt.Errorf("find the virtual clock: %w", err)
 	}
 	return nil
 }
@@ -202,6 +214,9 @@ func (d *database) examine(ctx context.Context) error {
 	}
 	if err := d.keep(ctx); err != nil {
 		return err
+	}
+	if err := d.owner.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)").Scan(&d.deferred); err != nil {
+		return fmt.Errorf("look for deferred constraints: %w", err)
 	}
 	if err := d.owner.QueryRow(ctx, fingerprint).Scan(&d.print); err != nil {
 		return fmt.Errorf("examine the run's database: %w", err)
@@ -333,8 +348,8 @@ func (e *Engine) ledger(ctx context.Context) ([]sim.Event, error) {
 // The engine's own statements on the control connection.
 var controlStatements = map[string]string{
 	"tell_time": `SELECT setval('simclock.clock', $1)`,
-	"waits":     `SELECT l.pid, pg_blocking_pids(l.pid)::text, '' FROM pg_locks l WHERE NOT l.granted`,
-	"sessions": `SELECT a.pid, CASE WHEN EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND NOT l.granted) THEN pg_blocking_pids(a.pid)::text ELSE '{}' END, a.application_name, a.state
+	"waits":     `SELECT p, pg_blocking_pids(p)::text, '' FROM unnest($1::int[]) p`,
+	"sessions": `SELECT a.pid, CASE WHEN a.state <> 'idle' THEN pg_blocking_pids(a.pid)::text ELSE '{}' END, a.application_name, a.state
 		FROM pg_stat_get_activity(NULL) a WHERE a.datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()`,
 	"holder": `SELECT l.pid, (SELECT a.application_name FROM pg_stat_get_activity(l.pid) a) FROM pg_locks l
 		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid
@@ -365,7 +380,7 @@ func (e *Engine) ask(name string, args ...string) ([][]string, error) {
 // answers reports whether the server says at once who waits for whom. When it does not, help is called for, and the
 // answer waited for.
 func (e *Engine) answers(within time.Duration, help func()) (atOnce bool, err error) {
-	if err := e.ctl.send(bindExecute("waits", nil)); err != nil {
+	if err := e.ctl.send(bindExecute("holder", []string{"0"})); err != nil {
 		return false, fmt.Errorf("ask the server: %w", err)
 	}
 	switch p, _ := e.ctl.recv(1, within); p {

@@ -55,6 +55,8 @@ type gate struct {
 	listens   bool          // it may be sent notifications
 	marked    bool          // it listens to the engine's marks too
 	serverPID int           // where its statement waits
+	waitsFor  []int         // server processes that it waits for, when last asked
+	freeable  []*gate       // who waits for nobody but this session, before its present step
 	timers    serverTimers  // timeouts the engine keeps for the server
 	parked    time.Duration // real time at which its statement was seen to wait
 }

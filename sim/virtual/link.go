@@ -331,3 +331,29 @@ func bindExecute(name string, args []string) []byte {
 	b = append(b, rawMessage('E', []byte{0, 0, 0, 0, 0})...)
 	return append(b, rawMessage('S', nil)...)
 }
+
+// functionCall is a request to call a function, with arguments in binary.
+func functionCall(oid uint32, args ...[]byte) []byte {
+	const binaryFormat = 1
+	body := binary.BigEndian.AppendUint32(nil, oid)
+	body = append(body, 0, 1, 0, binaryFormat)
+	body = binary.BigEndian.AppendUint16(body, uint16(len(args)))
+	for _, a := range args {
+		body = binary.BigEndian.AppendUint32(body, uint32(len(a)))
+		body = append(body, a...)
+	}
+	return rawMessage('F', append(body, 0, binaryFormat))
+}
+
+// serverErrorIn is the first error in an answer, nil without one.
+func serverErrorIn(out []byte) error {
+	for b := out; ; {
+		t, body, rest, ok := nextMessage(b, false)
+		if !ok {
+			return nil
+		}
+		if b = rest; t == 'E' {
+			return &serverError{field(body, 'C'), field(body, 'M')}
+		}
+	}
+}

@@ -11,8 +11,10 @@ import (
 // session, so that what comes next meets the same state in every run. PostgreSQL's isolationtester does the same.
 
 const (
-	// glance is how long a statement may take before the server is asked whether it waits for a lock.
-	glance = 300 * time.Microsecond
+	// glance is how long a statement may take before the server is asked whether it waits for a lock, and shortGlance how
+	// long where it has waited before.
+	glance      = 300 * time.Microsecond
+	shortGlance = 40 * time.Microsecond
 	// maxGlance bounds the wait between two questions.
 	maxGlance = 5 * time.Millisecond
 	// deadlockTimeout is what the server is set to.
@@ -31,7 +33,14 @@ func (w *world) settle(active *gate) {
 		w.finishStatement(active)
 		may = may || active.tx != was || active.link == nil
 	}
+	if may {
+		w.waitsOld = true
+	}
 	for w.err == nil && may && (w.anyParked() || len(w.ghosts) > 0) {
+		if w.successor(active) {
+			active = nil
+			continue
+		}
 		freed := w.freed()
 		if len(freed) == 0 {
 			return
@@ -45,9 +54,32 @@ func (w *world) settle(active *gate) {
 	}
 }
 
+// successor takes the answer of the one session that active's step can have set free, if there is one and it has come. That
+// spares a question: a lock that passes from one session to the next is what worlds that wait for locks mostly do.
+func (w *world) successor(active *gate) bool {
+	if active == nil || len(w.ghosts) > 0 || w.run.Route.Pooled() || len(active.freeable) != 1 {
+		return false
+	}
+	g := active.freeable[0]
+	active.freeable = nil
+	if g.parked == 0 || g.flight == nil {
+		return false
+	}
+	p, out := g.link.recv(g.flight.expects(), glance)
+	if p == waiting {
+		return false
+	}
+	w.answer(g, p, out)
+	return true
+}
+
 // finishStatement waits until g's statement has been answered or waits for a lock.
 func (w *world) finishStatement(g *gate) {
 	began, look := now(), glance
+	if g.flight.info.waited {
+		look = shortGlance
+	}
+	g.flight.info.waited = false
 	for w.err == nil {
 		p, out := g.link.recv(g.flight.expects(), look)
 		if p != waiting {
@@ -58,14 +90,15 @@ func (w *world) finishStatement(g *gate) {
 			continue // it wants the processor, not a lock
 		}
 		look = min(2*look, maxGlance)
-		waits, err := w.eng.waits(w.run.Route)
+		waits, err := w.waits()
 		if err != nil {
 			w.fail(err)
 			return
 		}
 		me, blocked := waits[w.eng.waiterKey(w.run.Route, g)]
 		if blocked && !g.flight.mustEnd && (!waits.cycle(me) || now()-began > 50*maturity) {
-			g.parked, g.serverPID = now(), me.pid
+			g.parked, g.serverPID, g.waitsFor = now(), me.pid, me.by
+			g.flight.info.waited = true
 			if g.flight.blockedBy == nil {
 				g.flight.blockedBy = w.names(me.by)
 			}
@@ -83,7 +116,7 @@ func (w *world) finishStatement(g *gate) {
 func (w *world) freed() (free []*gate) {
 	began := now()
 	for w.err == nil {
-		waits, err := w.eng.waits(w.run.Route)
+		waits, err := w.waits()
 		if err != nil {
 			w.fail(err)
 			return nil
@@ -110,10 +143,12 @@ func (w *world) freed() (free []*gate) {
 			if g.parked == 0 {
 				continue
 			}
-			if _, blocked := waits[w.eng.waiterKey(w.run.Route, g)]; !blocked || g.flight.over {
+			me, blocked := waits[w.eng.waiterKey(w.run.Route, g)]
+			if g.waitsFor = me.by; !blocked || g.flight.over {
 				free = append(free, g)
 			}
 		}
+		w.waitsOld = len(free) > 0
 		return free
 	}
 	return nil
@@ -123,29 +158,74 @@ func (w *world) anyParked() bool {
 	return slices.ContainsFunc(w.gates, func(g *gate) bool { return g.parked != 0 })
 }
 
-// waitersAge lets the deadlock checks of those who wait run before the next step.
-func (w *world) waitersAge() {
-	for _, g := range w.gates {
-		if g.parked != 0 {
-			if d := g.parked + maturity - now(); d > 0 {
+// waitersAge lets the deadlock checks of those who wait run before a step that may close a cycle: one of a session that
+// somebody waits for, and that may wait itself.
+func (w *world) waitersAge(g *gate, q *request) {
+	if !w.anyParked() || q.info.letsGo && !(w.eng.db.deferred && q.info.ends) || !w.waitedFor(g) {
+		return
+	}
+	for _, o := range w.gates {
+		if o.parked != 0 {
+			if d := o.parked + maturity - now(); d > 0 {
 				nap(d)
 			}
 		}
 	}
 }
 
+// waitedFor reports whether somebody waits for g. Where that cannot be told, it does.
+func (w *world) waitedFor(g *gate) bool {
+	if w.run.Route.Pooled() || len(w.ghosts) > 0 {
+		return true
+	}
+	w.refreshWaits()
+	pid := w.eng.pidOf(w.run.Route, g)
+	return slices.ContainsFunc(w.gates, func(o *gate) bool { return o.parked != 0 && slices.Contains(o.waitsFor, pid) })
+}
+
+// refreshWaits asks who waits for whom, if that may have changed since it was last asked.
+func (w *world) refreshWaits() {
+	if !w.waitsOld || w.err != nil {
+		return
+	}
+	waits, err := w.waits()
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	for _, o := range w.gates {
+		if o.parked != 0 {
+			o.waitsFor = waits[w.eng.waiterKey(w.run.Route, o)].by
+		}
+	}
+	w.waitsOld = false
+}
+
+// freeableBy are the waiting sessions that a step of g's may set free: those that wait for nobody else.
+func (w *world) freeableBy(g *gate) (free []*gate) {
+	known := !w.run.Route.Pooled() && len(w.ghosts) == 0
+	pid := 0
+	if known {
+		w.refreshWaits()
+		pid = w.eng.pidOf(w.run.Route, g)
+	}
+	for _, o := range w.gates {
+		if o == g || o.parked == 0 || known && slices.ContainsFunc(o.waitsFor, func(p int) bool { return p != pid }) {
+			continue
+		}
+		free = append(free, o)
+	}
+	return free
+}
+
 // freeze stops the server processes of those who wait, where there are several that the coming statement may set free
 // together, so that they can be let go on one after the other.
 func (w *world) freeze(g *gate, q *request) (stopped []*gate) {
-	if !mayRelease(g, q) {
+	if g.freeable = nil; !mayRelease(g, q) || !w.anyParked() {
 		return nil
 	}
-	for _, o := range w.gates {
-		if o != g && o.parked != 0 {
-			stopped = append(stopped, o)
-		}
-	}
-	if len(stopped) < 2 {
+	stopped = w.freeableBy(g)
+	if g.freeable = stopped; len(stopped) < 2 {
 		return nil
 	}
 	for w.err == nil {

@@ -12,6 +12,7 @@ type sqlInfo struct {
 	notifies bool // it may send a notification
 	listens  bool // it may begin or end listening
 	holds    bool // it may change who holds an advisory lock
+	shares   bool // it may take one in shared mode, or end another session
 	releases bool // it may let another session go on, though no transaction ends with it
 	writes   bool // it may write
 	timers   bool // it may set a timeout of the server
@@ -19,6 +20,9 @@ type sqlInfo struct {
 	path     bool // it may change search_path, on which the virtual clock rests
 	wall     bool // it reads a clock that cannot be redirected
 	volatile bool // its answer may hold pids, transaction ids and the like
+	letsGo   bool // it lets go of locks and takes none, unless a deferred constraint does
+	ends     bool // it ends a transaction, and nothing else
+	waited   bool // when it was last sent, it waited for a lock
 }
 
 var (
@@ -28,6 +32,8 @@ var (
 	mayTell  = regexp.MustCompile(`\b(insert|update|delete|merge|call|do|execute|commit|end|now|time|timestamp|date|refresh|copy|fetch)\b`)
 	dml      = regexp.MustCompile(`\b(insert|update|delete|merge|call|copy|do)\b`)
 	unstable = regexp.MustCompile(`pid|xid|xact|oid|ctid|xmin|xmax|pg_stat|pg_locks|inet_|random|uuid|version|txid|pg_settings|lsn|advisory`)
+	unlocks  = regexp.MustCompile(`^select pg_advisory_unlock(_shared|_all)?\s*\([^()]*\)( as [a-z0-9_]+)?\s*;?$`)
+	endsTx   = regexp.MustCompile(`^(commit|end|rollback|abort)( work| transaction)?\s*;?$`)
 	// timeless are functions that read no clock.
 	timeless = map[string]bool{}
 )
@@ -55,12 +61,15 @@ func analyse(sql string) *sqlInfo {
 	i.notifies = has("notify")
 	i.listens = has("listen", "discard")
 	i.holds = has("advisory", "discard")
+	i.shares = has("_shared", "pg_terminate", "execute", "call ", "do ")
 	i.releases = has("unlock", "discard", "rollback", "commit", "abort", "end", "prepare transaction", "pg_terminate", "pg_cancel")
 	i.writes = dml.MatchString(i.lower)
 	i.timers = has("_timeout")
 	i.path = has("search_path")
 	i.wall = wallTime.MatchString(i.lower)
 	i.volatile = unstable.MatchString(i.lower)
+	i.ends = endsTx.MatchString(i.lower)
+	i.letsGo = i.ends || unlocks.MatchString(i.lower)
 	i.clock = mayTell.MatchString(i.lower)
 	for _, c := range calls.FindAllStringSubmatch(i.lower, -1) {
 		i.clock = i.clock || !timeless[c[1]]
@@ -70,12 +79,12 @@ func analyse(sql string) *sqlInfo {
 
 // merge is what several statements in one request may do together.
 func merge(a, b *sqlInfo) *sqlInfo {
-	if a == nil {
+	if a == nil || a == b {
 		return b
 	}
 	return &sqlInfo{
 		text: a.text + "; " + b.text, lower: a.lower + "; " + b.lower,
-		notifies: a.notifies || b.notifies, listens: a.listens || b.listens, holds: a.holds || b.holds,
+		notifies: a.notifies || b.notifies, listens: a.listens || b.listens, holds: a.holds || b.holds, shares: a.shares || b.shares,
 		releases: a.releases || b.releases, timers: a.timers || b.timers, writes: a.writes || b.writes, clock: a.clock || b.clock, path: a.path || b.path,
 		wall: a.wall || b.wall, volatile: a.volatile || b.volatile,
 	}

@@ -116,14 +116,14 @@ func (w *world) perform(g *gate, q *request) {
 	w.steps++
 	q.step = w.steps
 	w.eng.stats.Statements++
-	w.waitersAge()
+	w.waitersAge(g, q)
 	if w.cancelledAtOnce(g, q) {
 		return
 	}
 	data := q.data
 	if q.info.clock || w.anyParked() {
-		if first := w.setClock(g); first != nil {
-			q.before = 1
+		if first, n := w.setClock(g); n > 0 {
+			q.before = n
 			data = append(first, data...)
 		}
 	}
@@ -143,7 +143,7 @@ func (w *world) answer(g *gate, p progress, out []byte) {
 	g.flight, g.parked = nil, 0
 	out, _ = withoutMarks(out, "") // behind a pooler another session's LISTEN may be on this server session
 	if q.before > 0 {
-		out = w.withoutFirst(g, out)
+		out = w.withoutFirst(g, q.before, out)
 	}
 	q.out, q.over = out, true
 	q.said = g.stmts.answer(out)
@@ -184,7 +184,8 @@ func (w *world) answer(g *gate, p progress, out []byte) {
 // aftermath looks at what an answered request may have changed on the server.
 func (w *world) aftermath(g *gate, q *request, out []byte) {
 	if q.info.holds {
-		w.moved, g.mayHold = true, true
+		g.mayHold = true
+		w.moved = w.moved || !w.heldByOther(g, q)
 	}
 	if q.info.writes {
 		g.wrote = true
@@ -424,8 +425,8 @@ func withoutRows(b []byte) (out []byte) {
 	}
 }
 
-// withoutFirst cuts off the answer to what the engine sent before the request.
-func (w *world) withoutFirst(g *gate, out []byte) []byte {
+// withoutFirst cuts off the answers to what the engine sent before the request.
+func (w *world) withoutFirst(g *gate, n int, out []byte) []byte {
 	for b := out; ; {
 		t, body, rest, ok := nextMessage(b, false)
 		if !ok {
@@ -435,7 +436,9 @@ func (w *world) withoutFirst(g *gate, out []byte) []byte {
 		case t == 'E' && !fatal(body):
 			w.fail(fmt.Errorf("set the database's clock in the session %s: %w", g.name, &serverError{field(body, 'C'), field(body, 'M')}))
 		case t == 'Z':
-			return rest
+			if n--; n == 0 {
+				return rest
+			}
 		}
 	}
 }

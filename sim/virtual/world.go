@@ -54,6 +54,7 @@ type world struct {
 	down       int  // faults that have connections refused
 	crowded    int  // faults that leave the server no connection
 	moved      bool // who holds the key may have changed
+	waitsOld   bool // who waits for whom may have changed since it was asked
 	noted      map[string]bool
 	closing    bool // the horizon is past: nothing is started any more
 	ending     bool
