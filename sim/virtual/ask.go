@@ -171,7 +171,11 @@ func (e *Engine) signal(pid int, sig syscall.Signal) bool {
 // cancelRequest sends a cancel request with the true secret. The server closes the connection after it has sent the
 // signal.
 func (e *Engine) cancelRequest(route sim.Route, h hello) error {
-	l, err := dialLink(e.address(route))
+	addr, err := e.address(route)
+	if err != nil {
+		return err
+	}
+	l, err := dialLink(addr)
 	if err != nil {
 		return err
 	}

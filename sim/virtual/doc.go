@@ -24,8 +24,8 @@
 //   - pause holds a replica's input, output and reports; its timers go on. What a process would do when it wakes up
 //     late, the replica has prepared by then and does at the instant of its resumption. Under SIGSTOP a goroutine that
 //     got its answer may run before the timer that cancels it; here the timer is first. The live engine shows that race.
-//   - Connections are cut by closing the engine's own sockets; holding, delay and loss are the engine's too. No Toxiproxy
-//     stands on the way, whatever the plan.
+//   - Connections are cut by closing the engine's own sockets; holding, delay and loss are the engine's too. Toxiproxy
+//     stands on the way only where Config.Toxiproxy asks for it, and changes no history.
 //   - Sessions on the direct route that are idle when they end are reset and kept (see session.go).
 //   - A restart of the server or the pooler takes no virtual time; pg_sleep takes real time.
 //   - Timers inside the server run on real time. The engine takes them over: it ends a silent session and cancels a

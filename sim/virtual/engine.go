@@ -19,6 +19,7 @@ import (
 	"github.com/seed-aafb3a99/simrun/internal/proc"
 	"github.com/seed-aafb3a99/simrun/pgbouncer"
 	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/netfault"
 	"github.com/seed-aafb3a99/simrun/sim/pg"
 )
 
@@ -30,6 +31,9 @@ type Config struct {
 	Server   *pg.Server
 	Postgres pg.Options // Backend, DSN and LogDir are read
 	LogDir   string     // of PgBouncer; "": a temporary one
+	// Toxiproxy has the sessions of the replicas go through a proxy, as they do in the live engine. No fault of this engine
+	// needs it, and histories are the same without it; it shows just that, and what the way costs.
+	Toxiproxy bool
 	// Watchdog is how long, in real time, replicas may take to block or to let virtual time pass. 0 is 20 s.
 	Watchdog time.Duration
 }
@@ -39,6 +43,7 @@ type Stats struct {
 	Runs       int
 	Statements int
 	Asked      map[string]int // statements of the engine's own, by name
+	Proxied    int64          // bytes that went through Toxiproxy
 	Virtual    time.Duration
 	Wall       time.Duration
 }
@@ -64,6 +69,7 @@ type Engine struct {
 	appNames map[int]string // of server processes behind a pooler, when last asked
 	planSeed uint64
 
+	hops    map[string]*netfault.Link // by the address they lead to
 	poolers map[string]*poolerState
 	pool    *poolerState // of the present run, nil on the direct route
 
@@ -82,11 +88,14 @@ var _ sim.Engine = (*Engine)(nil)
 // New starts an engine. t is what testing/synctest asks for; it is not failed by what replicas do. A world that cannot
 // be set up is a *sim.EnvironmentError.
 func New(t *testing.T, cfg Config) (*Engine, error) {
-	e := &Engine{t: t, cfg: cfg, run: cfg.Run, server: cfg.Server, dbs: map[string]*database{}, lib: library{}, poolers: map[string]*poolerState{}, secrets: 1000, stats: Stats{Asked: map[string]int{}}}
+	e := &Engine{t: t, cfg: cfg, run: cfg.Run, server: cfg.Server, dbs: map[string]*database{}, lib: library{}, hops: map[string]*netfault.Link{}, poolers: map[string]*poolerState{}, secrets: 1000, stats: Stats{Asked: map[string]int{}}}
 	if e.cfg.Watchdog == 0 {
 		e.cfg.Watchdog = 20 * time.Second
 	}
 	e.outside = newOutsider()
+	if cfg.Toxiproxy && runtime.GOMAXPROCS(0) < 2 {
+		runtime.GOMAXPROCS(2) // the stepper keeps its processor while it waits for the proxy
+	}
 	if e.run == nil {
 		run, err := proc.NewRun()
 		if err != nil {
@@ -110,7 +119,14 @@ func New(t *testing.T, cfg Config) (*Engine, error) {
 func (e *Engine) Name() string { return "virtual" }
 
 // Stats is what the engine has done so far.
-func (e *Engine) Stats() Stats { return e.stats }
+func (e *Engine) Stats() Stats {
+	s := e.stats
+	for _, h := range e.hops {
+		up, down := h.Passed()
+		s.Proxied += up + down
+	}
+	return s
+}
 
 // Header is the header of run's history.
 func (e *Engine) Header(run sim.Run) sim.Header {
@@ -199,6 +215,9 @@ func (e *Engine) Close() error {
 		var errs []error
 		e.leave()
 		e.outside.stop()
+		for _, h := range e.hops {
+			errs = append(errs, h.Close())
+		}
 		for _, p := range e.poolers {
 			errs = append(errs, p.close())
 		}
@@ -257,13 +276,31 @@ func (e *Engine) dsn(sim.Route) string {
 }
 
 // address is where sessions of a route are opened.
-func (e *Engine) address(route sim.Route) string {
+func (e *Engine) address(route sim.Route) (string, error) {
+	to := e.direct()
 	if route.Pooled() && e.pool != nil {
-		return e.pool.address()
+		to = e.pool.address()
 	}
-	return e.direct()
+	if !e.cfg.Toxiproxy {
+		return to, nil
+	}
+	if !route.Pooled() {
+		host, port := e.server.HostPort()
+		to = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	hop := e.hops[to]
+	if hop == nil {
+		var err error
+		e.outside.do(func() { hop, err = netfault.New("replicas", to) })
+		if err != nil {
+			return "", fmt.Errorf("put Toxiproxy before the database: %w", err)
+		}
+		e.hops[to] = hop
+	}
+	return hop.Addr(), nil
 }
 
+// direct is the server's own address.
 func (e *Engine) direct() string {
 	host, port := e.server.HostPort()
 	if dir := e.server.SocketDir(); dir != "" {
@@ -271,5 +308,3 @@ func (e *Engine) direct() string {
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
-
-func (e *Engine) warmable() bool { return true }

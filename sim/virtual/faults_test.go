@@ -117,3 +117,23 @@ func TestEveryFault(t *testing.T) {
 		})
 	}
 }
+
+// TestToxiproxyChangesNothing carries the same plans out with and without a proxy on the way: the same histories.
+func TestToxiproxyChangesNothing(t *testing.T) {
+	want := map[sim.Route]*sim.History{}
+	for _, proxied := range []bool{false, true} { // one after the other, since the plan restarts the server
+		e, err := virtual.New(t, virtual.Config{Server: pgtest.Server(t), Toxiproxy: proxied})
+		require.NoError(t, err)
+		for _, route := range sim.Routes {
+			h, err := carry(t, e, everyFaultRun(route))
+			require.NoError(t, err)
+			if !proxied {
+				want[route] = h
+				continue
+			}
+			same(t, want[route], h)
+		}
+		require.Equal(t, proxied, e.Stats().Proxied > 0, "whether the way led through the proxy")
+		require.NoError(t, e.Close())
+	}
+}

@@ -88,7 +88,7 @@ func (w *world) sessionOver(g *gate) {
 
 // session opens a session on a route, or hands out a warm one. A crowded server has to be asked.
 func (e *Engine) session(route sim.Route, s startup, name string, crowded bool) (*link, error) {
-	if !route.Pooled() && e.warmable() && !crowded {
+	if !route.Pooled() && !crowded {
 		key := s.key()
 		if len(e.cooling) >= maxWarm {
 			e.warm = append(e.warm, e.cooling[0]) // a pid comes again after so many others, as it may in life
@@ -104,10 +104,14 @@ func (e *Engine) session(route sim.Route, s startup, name string, crowded bool) 
 		}
 	}
 	first := name
-	if !route.Pooled() && e.warmable() {
+	if !route.Pooled() {
 		first = warmName // what DISCARD ALL goes back to
 	}
-	l, err := openLink(e.address(route), s, first)
+	addr, err := e.address(route)
+	if err != nil {
+		return nil, err
+	}
+	l, err := openLink(addr, s, first)
 	if err != nil || l.hello.failed != "" || first == name {
 		return l, err
 	}
@@ -123,7 +127,7 @@ const maxWarm = 40
 
 // reset ends a session but keeps its process for a later run. It reports whether that could be done.
 func (e *Engine) reset(route sim.Route, l *link) bool {
-	if route.Pooled() || !e.warmable() || len(e.warm)+len(e.cooling) > maxWarm || len(l.buf) > 0 {
+	if route.Pooled() || len(e.warm)+len(e.cooling) > maxWarm || len(l.buf) > 0 {
 		return false
 	}
 	out, err := l.roundTrip(append(message('Q', "ROLLBACK"), message('Q', "DISCARD ALL")...), 2)
