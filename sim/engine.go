@@ -1,6 +1,9 @@
 package sim
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // A Run is what an engine is asked to do: carry out one plan.
 type Run struct {
@@ -10,6 +13,22 @@ type Run struct {
 	Impl     Implementation
 	Seed     uint64
 	Schedule int
+	// Choose, if set, decides which of several steps goes next, instead of Plan.Picks; it is asked for every step, also
+	// when there is one. Only the virtual engine obeys it.
+	Choose func(next []Step) int `json:"-"`
+}
+
+// A Step is a request that could be the next to reach the database.
+type Step struct {
+	Replica int
+	Session string   // the same in every run; a session has one step at a time
+	Touches []string // what it may read or change there
+	Unknown bool     // it may touch anything
+}
+
+// Independent reports whether two steps lead to the same state in either order. Steps of one replica never are.
+func (s Step) Independent(o Step) bool {
+	return s.Replica != o.Replica && !s.Unknown && !o.Unknown && !slices.ContainsFunc(s.Touches, func(t string) bool { return slices.Contains(o.Touches, t) })
 }
 
 // An Engine carries out plans in the world it was made with, one at a time.

@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // ResultVersion is the value of result.json's "schema".
 const ResultVersion = 1
@@ -57,6 +60,26 @@ type Entry struct {
 	SelfChecked     int              `json:"self_checked,omitempty"` // schedules that were run twice, with equal histories
 	Past            int              `json:"past,omitempty"`         // of Schedules: plans of earlier failures, tried first
 	Coverage        Coverage         `json:"coverage"`
+	Exploration     *Exploration     `json:"exploration,omitempty"` // of the exhaustive strategy
+}
+
+// Exploration says how much of what replicas may do at one instant was interleaved in every way.
+type Exploration struct {
+	Within        int  `json:"within"`        // every order of the first so many choices of a run was tried
+	Depth         int  `json:"depth"`         // bound of the last pass, which was cut short unless it equals Within
+	Interleavings int  `json:"interleavings"` // carried out in the last pass, no two of them equivalent
+	Equivalent    int  `json:"equivalent"`    // left out or broken off in it, since they only change the order of independent steps
+	Complete      bool `json:"complete"`      // there are no others: no run had more choices than Depth
+}
+
+func (x *Exploration) String() string {
+	if x.Complete {
+		return fmt.Sprintf("all interleavings: %d, and %d equivalent to one of them left out", x.Interleavings, x.Equivalent)
+	}
+	if x.Within == x.Depth {
+		return fmt.Sprintf("all interleavings of the first %d choices: %d, and %d equivalent to one of them left out", x.Depth, x.Interleavings, x.Equivalent)
+	}
+	return fmt.Sprintf("all interleavings of the first %d choices; of the first %d so far %d, and %d equivalent to one of them left out", x.Within, x.Depth, x.Interleavings, x.Equivalent)
 }
 
 // Coverage counts what was really exercised over all schedules.

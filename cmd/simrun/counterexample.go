@@ -78,7 +78,9 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 	if ce.Schedule < 0 {
 		return // a past failure is minimal already, and no seed leads to it
 	}
-	if got := gen.Shrink(ctx, gen.Strategy(j.Strategy), j.Scenario, j.Seed, ce.Schedule, fails(j.Scenario)); got.Found {
+	if j.Strategy == exhaustive {
+		ce.Plan = gen.Reduce(ctx, ce.Plan, fails(j.Scenario))
+	} else if got := gen.Shrink(ctx, gen.Strategy(j.Strategy), j.Scenario, j.Seed, ce.Schedule, fails(j.Scenario)); got.Found {
 		ce.Plan = got.Plan
 	}
 	for n := 2; n < j.Scenario.Replicas && ctx.Err() == nil; n++ {

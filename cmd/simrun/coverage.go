@@ -86,6 +86,11 @@ func summary(w io.Writer, r *sim.Result) {
 		line += fmt.Sprintf("; %d run twice, all alike", again)
 	}
 	fmt.Fprintln(w, line)
+	for _, e := range r.Scenarios {
+		if x := e.Exploration; x != nil {
+			fmt.Fprintf(w, "%s, %s, %s: %s\n", e.Name, e.Route, e.Impl, x)
+		}
+	}
 	if len(faults) > 0 {
 		var words []string
 		for _, k := range slices.Sorted(maps.Keys(faults)) {

@@ -99,7 +99,10 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 			break
 		}
 	}
-	for i := 0; j.more(began, i) && ctx.Err() == nil && j.failure == nil && !j.enough(); i++ {
+	if t.Strategy == exhaustive {
+		j.explore(ctx, began, known, progress)
+	}
+	for i := 0; t.Strategy != exhaustive && j.more(began, i) && ctx.Err() == nil && j.failure == nil && !j.enough(); i++ {
 		plan := gen.Draw(gen.Strategy(t.Strategy), t.Scenario, t.Seed, i)
 		if known[plan.Key()] {
 			continue // a schedule is a distinct plan's first run

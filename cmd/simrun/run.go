@@ -87,7 +87,7 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 	fl.IntVar(&f.schedules, "schedules", 0, "schedules per scenario, route and implementation (default: virtual 10, live 2)")
 	fl.Uint64Var(&f.seed, "seed", 0, "seed of the schedules (default: random, and printed)")
 	fl.DurationVar(&f.budget, "for", 0, "wall time to spend on each scenario, route and implementation, instead of a number of schedules")
-	fl.StringVar(&f.strategy, "strategy", "random", "how interleavings are chosen: random, or pct (probabilistic concurrency testing)")
+	fl.StringVar(&f.strategy, "strategy", "random", "how interleavings are chosen: random, pct (probabilistic concurrency testing) or exhaustive (all of those at one instant)")
 	fl.BoolVar(&f.selfcheck, "selfcheck", os.Getenv("CI") != "", "virtual: run one plan in five twice and stop when the histories differ (on in CI)")
 	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local (binaries on this machine) or dsn (the address in SIMRUN_DSN)")
 	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
@@ -129,10 +129,12 @@ func (f *runFlags) validate() error {
 	}
 	switch f.strategy {
 	case "random", "pct":
-	case "exhaustive":
-		return usagef("--strategy %s is not built yet: use random or pct", f.strategy)
+	case exhaustive:
+		if err := exhaustivePossible(f.engine); err != nil {
+			return usageError{err}
+		}
 	default:
-		return usagef("there is no strategy %q: use random or pct", f.strategy)
+		return usagef("there is no strategy %q%s: use random, pct or exhaustive", f.strategy, didYouMean(f.strategy, []string{"random", "pct", exhaustive}))
 	}
 	switch {
 	case f.replicas < 0 || f.replicas > maxReplicas:

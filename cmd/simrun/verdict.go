@@ -36,6 +36,9 @@ func (j *job) gather(s schedule) {
 			}
 		}
 	}
+	if s.file == "" {
+		return
+	}
 	if s.plain() && !first && !j.Keep {
 		j.out.remove(s.file)
 		return

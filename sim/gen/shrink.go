@@ -76,6 +76,38 @@ func Shrink(ctx context.Context, by Strategy, s sim.Scenario, seed uint64, i int
 	return out
 }
 
+// Reduce looks for a smaller plan that still fails, for one that no seed leads to. When ctx ends, the smallest found so far is returned.
+func Reduce(ctx context.Context, p sim.Plan, fails func(sim.Plan) bool) sim.Plan {
+	out := Shrunk{Plan: p, Found: true}
+	try := func(p sim.Plan) bool {
+		if ctx.Err() != nil || !fails(p) {
+			return false
+		}
+		out.Plan = p
+		return true
+	}
+	out.drop(try)
+	// The fewest choices, and the first step wherever that does as well.
+	for n := len(out.Plan.Picks) / 2; n > 0; n /= 2 {
+		for len(out.Plan.Picks) >= n {
+			p := out.Plan
+			p.Picks = p.Picks[:len(p.Picks)-n]
+			if !try(p) {
+				break
+			}
+		}
+	}
+	for i := range out.Plan.Picks {
+		if out.Plan.Picks[i] != 0 {
+			p := out.Plan
+			p.Picks = slices.Clone(p.Picks)
+			p.Picks[i] = 0
+			try(p)
+		}
+	}
+	return out.Plan
+}
+
 // drop removes what the scenario's own counts kept rapid from removing: a person would have left it out.
 func (o *Shrunk) drop(try func(sim.Plan) bool) {
 	for i := len(o.Plan.Faults) - 1; i >= 0; i-- {

@@ -24,12 +24,13 @@ type database struct {
 	superuser string
 	print     string // fingerprint of its catalog
 	tables    []string
-	seeded    []string // those with rows in them
-	sequences string   // sets them to where the migrations left them
-	used      bool     // there was a run in it
-	clock     uint32   // the OID of the sequence that keeps the time
-	deferred  bool     // a COMMIT may check constraints, and so wait
-	pooled    bool     // a pooler may still have server sessions in it, and they may hold locks
+	seeded    []string            // those with rows in them
+	sequences string              // sets them to where the migrations left them
+	used      bool                // there was a run in it
+	clock     uint32              // the OID of the sequence that keeps the time
+	plain     map[string][]string // see plainTables
+	deferred  bool                // a COMMIT may check constraints, and so wait
+	pooled    bool                // a pooler may still have server sessions in it, and they may hold locks
 }
 
 //go:embed clock.sql
@@ -215,8 +216,11 @@ func (d *database) examine(ctx context.Context) error {
 	if err := d.keep(ctx); err != nil {
 		return err
 	}
-	if err := d.owner.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgdeferrable)").Scan(&d.deferred); err != nil {
+	if err := d.owner.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid WHERE tgdeferrable AND f.pronamespace <> 'simrun'::regnamespace)").Scan(&d.deferred); err != nil {
 		return fmt.Errorf("look for deferred constraints: %w", err)
+	}
+	if d.plain, err = d.plainTables(ctx); err != nil {
+		return err
 	}
 	if err := d.owner.QueryRow(ctx, fingerprint).Scan(&d.print); err != nil {
 		return fmt.Errorf("examine the run's database: %w", err)
@@ -354,6 +358,7 @@ var controlStatements = map[string]string{
 	"holder": `SELECT l.pid, (SELECT a.application_name FROM pg_stat_get_activity(l.pid) a) FROM pg_locks l
 		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid
 		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY l.pid LIMIT 1`,
+	"holds":     `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1::int)`,
 	"ledger":    `SELECT kind, app, role, key, row_id, unit, term, token, position FROM simrun.ledger WHERE position > $1 ORDER BY position`,
 	"terminate": `SELECT pg_terminate_backend($1::int)`,
 	"cancel":    `SELECT pg_cancel_backend($1::int)`,

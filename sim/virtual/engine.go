@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -159,7 +160,9 @@ func (e *Engine) Run(ctx context.Context, run sim.Run, rec *sim.Recorder) (err e
 	if err := e.prepare(ctx, run, starts); err != nil {
 		return err
 	}
-	key, err := hex.DecodeString(run.Plan.Key())
+	without := run.Plan
+	without.Picks = nil // a strategy that explores learns them only while the run goes on
+	key, err := hex.DecodeString(without.Key())
 	if err != nil {
 		return fmt.Errorf("name the plan: %w", err)
 	}
@@ -167,7 +170,7 @@ func (e *Engine) Run(ctx context.Context, run sim.Run, rec *sim.Recorder) (err e
 	e.cancelled.Store(false)
 	defer context.AfterFunc(ctx, func() { e.cancelled.Store(true) })()
 
-	w := &world{eng: e, run: run, plan: run.Plan, rec: rec, noted: map[string]bool{}, instants: map[int64]time.Time{}}
+	w := &world{eng: e, run: run, plan: run.Plan, rec: rec, triggered: slices.ContainsFunc(run.Plan.Faults, func(f sim.Fault) bool { return f.Before != nil || f.After != nil }), noted: map[string]bool{}, instants: map[int64]time.Time{}}
 	leaks, err := e.watched(w, starts)
 	e.stats.Runs++
 	e.stats.Wall += time.Since(began)

@@ -56,6 +56,8 @@ type gate struct {
 	marked    bool          // it listens to the engine's marks too
 	serverPID int           // where its statement waits
 	waitsFor  []int         // server processes that it waits for, when last asked
+	footprint footprint     // what its transaction and the channels it hears may touch; kept for strategies that explore
+	hears     footprint     // the channels
 	freeable  []*gate       // who waits for nobody but this session, before its present step
 	timers    serverTimers  // timeouts the engine keeps for the server
 	parked    time.Duration // real time at which its statement was seen to wait

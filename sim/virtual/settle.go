@@ -47,7 +47,7 @@ func (w *world) settle(active *gate) {
 		}
 		// One commit may have set several free. They go on one after the other, in the order the plan picks; where
 		// the backends could not be held meanwhile, they race.
-		g := freed[w.pick(len(freed))]
+		g := freed[w.pick(len(freed), func(i int) (*gate, *request) { return freed[i], freed[i].flight })]
 		w.eng.signal(w.eng.pidOf(w.run.Route, g), syscall.SIGCONT)
 		g.parked = 0
 		w.finishStatement(g)

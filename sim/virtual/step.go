@@ -203,6 +203,7 @@ func (w *world) aftermath(g *gate, q *request, out []byte) {
 	if q.info.timers {
 		g.timers.dirty = true
 	}
+	w.touched(g, q)
 	if g.link == nil || endsSession(out) {
 		return
 	}

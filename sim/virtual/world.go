@@ -54,6 +54,7 @@ type world struct {
 	down       int  // faults that have connections refused
 	crowded    int  // faults that leave the server no connection
 	moved      bool // who holds the key may have changed
+	triggered  bool // a fault may begin with a statement, so that no two steps are independent
 	waitsOld   bool // who waits for whom may have changed since it was asked
 	noted      map[string]bool
 	closing    bool // the horizon is past: nothing is started any more
@@ -97,6 +98,7 @@ type request struct {
 	recorded  bool
 	before    int  // statements of the engine's own that went before it
 	cancelled bool // it is cancelled as it begins
+	touches   *footprint
 	mustEnd   bool // it has been cancelled: it answers soon, even if it still seems to wait
 }
 
@@ -492,7 +494,7 @@ func (w *world) next() *event {
 	if len(due) > 1 {
 		slices.SortFunc(due, func(i, j int) int { return byGate(w.events[i].gate, w.events[j].gate) })
 	}
-	return w.takeEvent(due[w.pick(len(due))])
+	return w.takeEvent(due[w.pick(len(due), func(i int) (*gate, *request) { e := w.events[due[i]]; return e.gate, e.req })])
 }
 
 // before orders what is no choice of the plan: by instant, then kind, then gate, then age.
@@ -514,8 +516,15 @@ func (w *world) takeEvent(i int) *event {
 	return e
 }
 
-// pick is the plan's choice among n.
-func (w *world) pick(n int) int {
+// pick is the plan's choice among n, or that of the strategy that explores.
+func (w *world) pick(n int, of func(i int) (*gate, *request)) int {
+	if w.run.Choose != nil {
+		steps := make([]sim.Step, n)
+		for i := range steps {
+			steps[i] = w.step(of(i))
+		}
+		return min(max(w.run.Choose(steps), 0), n-1)
+	}
 	if n < 2 || w.picks >= len(w.plan.Picks) {
 		return 0
 	}
