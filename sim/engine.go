@@ -26,6 +26,9 @@ type Step struct {
 	Unknown bool     // it may touch anything
 }
 
+// Alone reports whether the step is independent of every other, now and later.
+func (s Step) Alone() bool { return !s.Unknown && len(s.Touches) == 0 }
+
 // Independent reports whether two steps lead to the same state in either order. Steps of one replica never are.
 func (s Step) Independent(o Step) bool {
 	return s.Replica != o.Replica && !s.Unknown && !o.Unknown && !slices.ContainsFunc(s.Touches, func(t string) bool { return slices.Contains(o.Touches, t) })

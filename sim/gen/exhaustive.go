@@ -2,13 +2,15 @@ package gen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed-aafb3a99/simrun/sim"
 )
 
 // An Explorer goes through every interleaving of one plan's faults, depth first, and leaves out those that only change the
 // order of independent steps: the sleep sets of Godefroid (Partial-Order Methods for the Verification of Concurrent
-// Systems, 1996), which keep one interleaving of each equivalence class.
+// Systems, 1996), which keep one interleaving of each equivalence class. A step that touches nothing goes at once: it is a
+// persistent set by itself.
 //
 // What is interleaved is what replicas do at one instant: the plan's delays are zero and all replicas start together, so
 // that everything they do at the start, after a fault and at a common deadline meets. Orders that only a delay across a timer
@@ -45,6 +47,7 @@ type point struct {
 	sleep  map[string]sim.Step // when it was reached
 	chosen int
 	done   []int // those tried before
+	only   bool  // the others need not be tried here
 }
 
 // NewExplorer explores plan's interleavings to a depth of so many choices.
@@ -77,6 +80,9 @@ func (x *Explorer) Next() bool {
 
 // advance goes to the next alternative of a point.
 func (x *Explorer) advance(p *point) bool {
+	if p.only {
+		return false
+	}
 	p.done = append(p.done, p.chosen)
 	for i := p.chosen + 1; i < len(p.steps); i++ {
 		if _, asleep := p.sleep[p.steps[i].Session]; asleep {
@@ -114,14 +120,23 @@ func (x *Explorer) Choose(next []sim.Step) int {
 		x.follow(next[p.chosen])
 		return p.chosen
 	}
-	if len(x.path) >= x.depth {
-		x.Bounded = true
-		x.follow(next[0])
-		return 0
-	}
 	p := point{steps: next, sleep: map[string]sim.Step{}, chosen: -1}
 	for k, s := range x.sleep {
 		p.sleep[k] = s
+	}
+	if i := slices.IndexFunc(next, sim.Step.Alone); i >= 0 {
+		p.chosen, p.only = i, true
+		x.path = append(x.path, p)
+		x.at++
+		return i
+	}
+	if x.branches() >= x.depth {
+		x.Bounded = true
+		p.chosen, p.only = 0, true
+		x.path = append(x.path, p)
+		x.at++
+		x.follow(next[0])
+		return 0
 	}
 	for i, s := range next {
 		if _, asleep := x.sleep[s.Session]; !asleep && p.chosen < 0 {
@@ -141,6 +156,16 @@ func (x *Explorer) Choose(next []sim.Step) int {
 	x.at++
 	x.follow(next[p.chosen])
 	return p.chosen
+}
+
+// branches are the choices so far between steps that have something to do with others.
+func (x *Explorer) branches() (n int) {
+	for _, p := range x.path {
+		if !p.only {
+			n++
+		}
+	}
+	return n
 }
 
 // follow notes that a step is carried out: it wakes those that depend on it.
