@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -52,6 +53,8 @@ type closing struct {
 type Recorder struct {
 	mu     sync.Mutex
 	w      io.Writer
+	buf    bytes.Buffer // of the present line
+	enc    *json.Encoder
 	err    error
 	hist   History
 	tokens map[string]string
@@ -60,7 +63,8 @@ type Recorder struct {
 // NewRecorder writes the header to w.
 func NewRecorder(w io.Writer, h Header) (*Recorder, error) {
 	h.V = HistoryVersion
-	r := &Recorder{w: w, hist: History{Header: h}, tokens: map[string]string{}}
+	r := &Recorder{w: w, hist: History{Header: h, Events: make([]Event, 0, 512)}, tokens: map[string]string{}}
+	r.enc = json.NewEncoder(&r.buf)
 	r.line(h)
 	return r, r.err
 }
@@ -69,9 +73,10 @@ func (r *Recorder) line(v any) {
 	if r.err != nil {
 		return
 	}
-	b, err := json.Marshal(v)
+	r.buf.Reset()
+	err := r.enc.Encode(v)
 	if err == nil {
-		_, err = r.w.Write(append(b, '\n'))
+		_, err = r.w.Write(r.buf.Bytes())
 	}
 	if err != nil {
 		r.err = fmt.Errorf("write history: %w", err)
@@ -92,7 +97,7 @@ func (r *Recorder) Add(e Event) Event {
 	}
 	e.Seq = len(r.hist.Events) + 1
 	r.hist.Events = append(r.hist.Events, e)
-	r.line(e)
+	r.line(&r.hist.Events[len(r.hist.Events)-1])
 	return e
 }
 

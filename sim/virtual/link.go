@@ -76,14 +76,16 @@ func (l *link) close() {
 
 func (l *link) send(b []byte) error {
 	for len(b) > 0 {
-		n, err := syscall.SendmsgN(l.fd, b, nil, nil, syscall.MSG_NOSIGNAL)
-		if err == syscall.EINTR {
-			continue
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(l.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), syscall.MSG_NOSIGNAL|syscall.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+			b = b[n:]
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			poll([]pollfd{{fd: int32(l.fd), events: pollout}}, time.Millisecond)
+		default:
+			return fmt.Errorf("send to the database: %w: %w", errServerGone, errno)
 		}
-		if err != nil {
-			return fmt.Errorf("send to the database: %w: %w", errServerGone, err)
-		}
-		b = b[n:]
 	}
 	return nil
 }
@@ -100,7 +102,10 @@ type pollfd struct {
 	revents int16
 }
 
-const pollin = 1
+const (
+	pollin  = 1
+	pollout = 4
+)
 
 // poll waits up to d until one of ps is ready. A raw call keeps the scheduler's hands off: handing the processor over
 // would cost more than the wait.
@@ -165,17 +170,14 @@ func (l *link) recv(want int, d time.Duration) (progress, []byte) {
 		if b, ok := l.take(want); ok {
 			return answered, b
 		}
-		if d > 0 && !l.readable(d) {
-			return waiting, nil
-		}
-		switch l.fill() {
+		switch l.fill() { // on one processor the server has often answered before send returned
 		case gone:
 			if b, ok := l.take(want); ok {
 				return answered, b
 			}
 			return gone, l.drain()
 		case waiting:
-			if d <= 0 {
+			if d <= 0 || !l.readable(d) {
 				return waiting, nil
 			}
 		}

@@ -75,7 +75,7 @@ func (w *world) successor(active *gate) bool {
 
 // finishStatement waits until g's statement has been answered or waits for a lock.
 func (w *world) finishStatement(g *gate) {
-	began, look := now(), glance
+	began, look := time.Duration(0), glance
 	if g.flight.info.waited {
 		look = shortGlance
 	}
@@ -85,6 +85,9 @@ func (w *world) finishStatement(g *gate) {
 		if p != waiting {
 			w.answer(g, p, out)
 			return
+		}
+		if began == 0 {
+			began = now()
 		}
 		if w.eng.running(w.run.Route, g) {
 			continue // it wants the processor, not a lock
