@@ -48,6 +48,13 @@ func suite(id int, e sim.Entry, r *sim.Result) junit.Testsuite {
 		// The reason lies in none of the cases: a fault that could not be carried out, a server that did not start.
 		s.AddTestcase(junit.Testcase{Classname: class, Name: "run", Error: because1(e.Status, e.Reason)})
 	}
+	for i := range s.Testcases {
+		// GitLab adds up the cases and does not look at the suite: the first case carries the time of the run that all judge.
+		s.Testcases[i].Time = xmlSeconds(0)
+		if i == 0 {
+			s.Testcases[i].Time = s.Time
+		}
+	}
 	return s
 }
 
@@ -124,7 +131,7 @@ func replayOf(e sim.Entry, seed uint64) string {
 			return c.Replay
 		}
 	}
-	return fmt.Sprintf("simrun run %s --engine %s --route %s --impl %s --seed %d", quote(e.Name), quote(e.Engine), quote(string(e.Route)), quote(e.Impl), seed)
+	return fmt.Sprintf("simrun run %s --engine %s --route %s --impl %s --seed %d", quote(cmp.Or(e.File, e.Name)), quote(e.Engine), quote(string(e.Route)), quote(e.Impl), seed)
 }
 
 // quote makes a word safe to paste into a shell.

@@ -14,6 +14,7 @@ import (
 // virtual engines live in processes of their own.
 type task struct {
 	Scenario  sim.Scenario  `json:"scenario"`
+	File      string        `json:"file"` // the scenario's, "" for one that comes with simrun
 	Route     sim.Route     `json:"route"`
 	Impl      string        `json:"impl"`
 	Schedules int           `json:"schedules"`

@@ -73,7 +73,7 @@ func (x *local) begin(t task) (*job, error) {
 	return &job{
 		task: t, engine: x.engine, impl: impl, out: &outDir{t.Out}, seen: map[sim.Metric]int{}, digests: sha256.New(), failures: map[string]schedule{}, memo: map[string]map[string]bool{},
 		result: &sim.Entry{
-			Name: t.Scenario.Name, Shows: t.Scenario.Shows, Route: t.Route, Impl: impl.Name, Engine: x.engine.Name(),
+			Name: t.Scenario.Name, Shows: t.Scenario.Shows, File: t.File, Route: t.Route, Impl: impl.Name, Engine: x.engine.Name(),
 			Expected: append([]string{}, expected...), Require: map[string]sim.Count{}, Verdicts: []sim.EntryVerdict{},
 			Counterexamples: []sim.CounterSummary{}, Histories: []string{},
 		},

@@ -16,29 +16,31 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func main() { os.Exit(mainStatus()) }
+func main() {
+	ctx, stop := withSignals(context.Background())
+	status := execute(ctx, newRoot(os.Stdout, os.Stderr), os.Stderr)
+	stop()
+	os.Exit(status)
+}
 
-// mainStatus runs the command line. A panic is status 70: Go's own 2 would read as "inconclusive".
-func mainStatus() (status int) {
+// execute runs the command line and returns its exit status. A panic is status 70: Go's own 2 would read as "inconclusive".
+func execute(ctx context.Context, root *cobra.Command, stderr io.Writer) (status int) {
 	defer func() {
 		if p := recover(); p != nil {
-			fmt.Fprintf(os.Stderr, "simrun: internal error: %v\n%s\nThis is a defect of simrun: please report it with the lines above.\n", p, debug.Stack())
+			fmt.Fprintf(stderr, "simrun: internal error: %v\n%s\nThis is a defect of simrun: please report it with the lines above.\n", p, debug.Stack())
 			status = exitInternal
 		}
 	}()
-	ctx, stop := withSignals(context.Background())
-	defer stop()
-	root := newRoot(os.Stdout, os.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
 	var reported statusError
 	if !errors.As(err, &reported) {
-		fmt.Fprintf(os.Stderr, "simrun: %s\n", strings.TrimPrefix(err.Error(), "simrun: "))
+		fmt.Fprintf(stderr, "simrun: %s\n", strings.TrimPrefix(err.Error(), "simrun: "))
 		var usage usageError
 		if errors.As(err, &usage) && cmd != nil {
-			fmt.Fprintf(os.Stderr, "Try: %s --help\n", cmd.CommandPath())
+			fmt.Fprintf(stderr, "Try: %s --help\n", cmd.CommandPath())
 		}
 	}
 	return statusOf(err)

@@ -34,9 +34,15 @@ func TestMain(m *testing.M) {
 // simrun runs the command line in a directory of its own and returns stdout, stderr and the exit status.
 func simrun(t *testing.T, dir string, args ...string) (string, string, int) {
 	t.Helper()
+	return simrunWith(t, dir, nil, args...)
+}
+
+// simrunWith is simrun with variables of the environment.
+func simrunWith(t *testing.T, dir string, env []string, args ...string) (string, string, int) {
+	t.Helper()
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CI=", "SIMRUN_DSN=", "RAPID_SEED=abc", "NO_COLOR=1")
+	cmd.Env = append(append(os.Environ(), "CI=", "GITHUB_ACTIONS=", "SIMRUN_DSN=", "RAPID_SEED=abc", "NO_COLOR=1"), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

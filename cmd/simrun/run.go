@@ -181,19 +181,33 @@ func implementation(name string) (sim.Implementation, error) {
 	return i, nil
 }
 
+// A choice is a scenario to run, and the file it was read from, if any.
+type choice struct {
+	sim.Scenario
+	file string
+}
+
+func builtins(list []sim.Scenario) (out []choice) {
+	for _, s := range list {
+		out = append(out, choice{Scenario: s})
+	}
+	return out
+}
+
 // chosen is the scenarios that the arguments name.
-func (f *runFlags) chosen(args []string) ([]sim.Scenario, error) {
+func (f *runFlags) chosen(args []string) ([]choice, error) {
 	if f.all && len(args) > 0 {
 		return nil, usagef("give names or --all, not both")
 	}
 	if f.all {
-		return scenarios.All(), nil
+		return builtins(scenarios.All()), nil
 	}
 	if len(args) == 0 {
-		return scenarios.Suite("core"), nil
+		return builtins(scenarios.Suite("core")), nil
 	}
-	var out []sim.Scenario
+	var out []choice
 	var errs []error
+	first := map[string]string{}
 	for i, a := range args {
 		if slices.Contains(args[:i], a) {
 			continue
@@ -203,7 +217,16 @@ func (f *runFlags) chosen(args []string) ([]sim.Scenario, error) {
 			errs = append(errs, err)
 			continue
 		}
-		out = append(out, *s)
+		if other, taken := first[s.Name]; taken {
+			errs = append(errs, fmt.Errorf("%s and %s both hold a scenario named %s; results are told apart by names: give one of them another", other, a, s.Name))
+			continue
+		}
+		first[s.Name] = a
+		c := choice{Scenario: *s}
+		if isFile(a) {
+			c.file = a
+		}
+		out = append(out, c)
 	}
 	if len(errs) > 0 {
 		return nil, usageError{errors.Join(errs...)}
@@ -211,23 +234,24 @@ func (f *runFlags) chosen(args []string) ([]sim.Scenario, error) {
 	return out, nil
 }
 
+// isFile says whether an argument means a file, and not a scenario that comes with simrun.
+func isFile(arg string) bool {
+	return strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") || strings.ContainsRune(arg, filepath.Separator)
+}
+
 func loadScenario(arg string) (*sim.Scenario, error) {
-	if strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") || strings.ContainsRune(arg, filepath.Separator) {
+	if isFile(arg) {
 		return scenarios.Load(arg, scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...))
 	}
 	if s, ok := scenarios.ByName(arg); ok {
 		return &s, nil
 	}
-	var names []string
-	for _, s := range scenarios.All() {
-		names = append(names, s.Name)
-	}
-	return nil, usagef("there is no scenario %q%s; see simrun list, or give a file that ends in .yaml", arg, didYouMean(arg, names))
+	return nil, usagef("there is no scenario %q%s; see simrun list, or give a file that ends in .yaml", arg, didYouMean(arg, scenarios.Names()))
 }
 
 // tasks turns flags and scenarios into what is to be done. What cannot be done is an error where it was named, and otherwise
 // left out with a reason.
-func (f *runFlags) tasks(chosen []sim.Scenario, named bool) (out []task, leftOut []string, err error) {
+func (f *runFlags) tasks(chosen []choice, named bool) (out []task, leftOut []string, err error) {
 	schedules := f.schedules
 	if schedules == 0 {
 		schedules = map[string]int{"virtual": 10, "live": 2}[f.engine]
@@ -253,7 +277,7 @@ func (f *runFlags) tasks(chosen []sim.Scenario, named bool) (out []task, leftOut
 		for _, r := range routes {
 			for _, name := range names {
 				t := task{
-					Scenario: s, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy, Program: os.Args[0],
+					Scenario: s.Scenario, File: s.file, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy, Program: os.Args[0],
 					Shrink: !f.noShrink, Keep: f.keep, Check: f.selfcheck && f.engine == "virtual",
 				}
 				impl, err := implementation(t.Impl)
@@ -366,6 +390,7 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 	}
 	summary(talk, &result)
 	fmt.Fprintf(talk, "report: %s\n", report)
+	tellGitHub(talk, stderr, &result)
 	if f.json {
 		if err := reports.JSON(stdout, &result); err != nil {
 			return err

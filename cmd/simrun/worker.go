@@ -189,7 +189,7 @@ func (x *remote) entry(ctx context.Context, t task, progress func(int)) (*sim.En
 	if a.Entry == nil && err != nil && ctx.Err() == nil {
 		// The worker died over this task, and says so here: the others go on.
 		return &sim.Entry{
-			Name: t.Scenario.Name, Shows: t.Scenario.Shows, Route: t.Route, Impl: t.Impl, Engine: "virtual", Status: sim.ErrorEntry, Reason: err.Error(),
+			Name: t.Scenario.Name, Shows: t.Scenario.Shows, File: t.File, Route: t.Route, Impl: t.Impl, Engine: "virtual", Status: sim.ErrorEntry, Reason: err.Error(),
 			Expected: []string{}, Require: map[string]sim.Count{}, Verdicts: []sim.EntryVerdict{}, Counterexamples: []sim.CounterSummary{}, Histories: []string{},
 		}, nil
 	}
