@@ -21,7 +21,7 @@ const firstDepth = 4
 
 // explore carries out the interleavings of one plan's faults until all are seen or the task has had enough. seen are plans
 // that were carried out already.
-func (j *job) explore(ctx context.Context, began time.Time, seen map[string]bool, progress func(done int)) {
+func (j *job) explore(ctx context.Context, began time.Time, seen map[string]bool) {
 	base := gen.Draw(gen.Random, j.Scenario, j.Seed, 0)
 	found := &sim.Exploration{}
 	j.result.Exploration = found
@@ -44,7 +44,7 @@ func (j *job) explore(ctx context.Context, began time.Time, seen map[string]bool
 			seen[s.plan.Key()] = true
 			j.gather(s)
 			done++
-			progress(done)
+			j.progress(stage{Done: j.result.Schedules, Of: j.of()})
 		}
 		found.Interleavings, found.Equivalent = x.Runs, x.Skipped+x.Asleep
 		if err := x.Err(); err != nil && j.failure == nil && ctx.Err() == nil {

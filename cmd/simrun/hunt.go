@@ -33,7 +33,7 @@ known bug is worth nothing, so the number of schedules it takes is printed. Exit
 			if !cmd.Flags().Changed("seed") {
 				f.seed = rand.Uint64N(1_000_000) + 1
 			}
-			return hunt(cmd.Context(), cmd.OutOrStdout(), args, f)
+			return hunt(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, f)
 		},
 	}
 	fl := c.Flags()
@@ -82,7 +82,7 @@ func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, er
 	return tasks, unexpected, nil
 }
 
-func hunt(ctx context.Context, stdout io.Writer, flaws []string, f runFlags) error {
+func hunt(ctx context.Context, stdout, stderr io.Writer, flaws []string, f runFlags) error {
 	if f.schedules < 1 {
 		return usagef("--schedules must be from 1 to %d", maxSchedules)
 	}
@@ -114,10 +114,12 @@ func hunt(ctx context.Context, stdout io.Writer, flaws []string, f runFlags) err
 	}
 	fmt.Fprintf(stdout, "%s  seed %d  engine %s  postgres %s  pgbouncer %s\n", version(), f.seed, f.engine, w.postgres, w.pgbouncer)
 	done := 0
+	watch := newWatch(stderr, nil, len(tasks))
 	entries, err := campaign(ctx, tasks, w.pool, func(e sim.Entry) {
 		done++
-		fmt.Fprintf(stdout, "%d/%d  %s in %s, %s: %s after %d schedules\n", done, len(tasks), e.Impl, e.Name, e.Route, map[bool]string{true: "caught", false: "not caught"}[e.Status == sim.Passed], e.Schedules)
-	}, func(task, int) {})
+		fmt.Fprintf(stdout, "%d/%d  %s in %s, %s: %s after %s\n", done, len(tasks), e.Impl, e.Name, e.Route, map[bool]string{true: "caught", false: "not caught"}[e.Status == sim.Passed], plural(e.Schedules, "schedule"))
+	}, watch)
+	watch.close()
 	if err = errors.Join(err, w.close()); err != nil {
 		detectionTable(stdout, entries) // what there is
 		return err

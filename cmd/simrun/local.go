@@ -39,6 +39,7 @@ type job struct {
 	failures map[string]schedule // invariant -> the first schedule that violated it
 	memo     map[string]map[string]bool
 	failure  error // of the harness
+	progress func(stage)
 }
 
 // selfCheckEvery is the share of plans that --selfcheck runs twice: one in so many, the first always.
@@ -81,11 +82,12 @@ func (x *local) begin(t task) (*job, error) {
 }
 
 // entry runs the schedules of a task. An error ends the whole campaign; the entry is nil when nothing of it ran.
-func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*sim.Entry, error) {
+func (x *local) entry(ctx context.Context, t task, progress func(stage)) (*sim.Entry, error) {
 	j, err := x.begin(t)
 	if err != nil {
 		return nil, err
 	}
+	j.progress = progress
 	began := time.Now()
 	known := map[string]bool{}
 	for k, plan := range t.Past {
@@ -100,7 +102,7 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 		}
 	}
 	if t.Strategy == exhaustive {
-		j.explore(ctx, began, known, progress)
+		j.explore(ctx, began, known)
 	}
 	for i := 0; t.Strategy != exhaustive && j.more(began, i) && ctx.Err() == nil && j.failure == nil && !j.enough(); i++ {
 		plan := gen.Draw(gen.Strategy(t.Strategy), t.Scenario, t.Seed, i)
@@ -117,7 +119,7 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 			break // cut short: it says nothing
 		}
 		j.gather(s)
-		progress(i + 1)
+		progress(stage{Done: i + 1 + len(t.Past), Of: t.of()})
 	}
 	if j.result.Schedules == 0 {
 		return nil, nil
@@ -127,7 +129,7 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 		j.counterexamples(ctx)
 	}
 	if ctx.Err() != nil && j.result.Status == sim.Passed {
-		j.result.Status, j.result.Reason = sim.InconclusiveEntry, fmt.Sprintf("interrupted after %d of %d schedules", j.result.Schedules, t.Schedules)
+		j.result.Status, j.result.Reason = sim.InconclusiveEntry, fmt.Sprintf("interrupted after %d of %s", j.result.Schedules, plural(t.Schedules, "schedule"))
 	}
 	j.result.WallSeconds = time.Since(began).Seconds()
 	var env *sim.EnvironmentError

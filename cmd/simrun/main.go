@@ -31,6 +31,7 @@ func execute(ctx context.Context, root *cobra.Command, stderr io.Writer) (status
 			status = exitInternal
 		}
 	}()
+	stderr = safeWriter{stderr}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
@@ -91,9 +92,11 @@ replays it, and a page to look at.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetOut(out)
-	root.SetErr(errs)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{err} })
+	root.SetOut(safeWriter{out})
+	root.SetErr(safeWriter{errs})
+	root.Version = release
+	root.SetVersionTemplate(version() + "\n")
+	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(runCommand(), listCommand(), replayCommand(), judgeCommand(), reportCommand(), huntCommand(), explainCommand(), validateCommand(), doctorCommand(), completionCommand(), versionCommand())
 	root.AddCommand(internalCommands()...)

@@ -93,8 +93,17 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"run", "no/such/file.yaml"}, "no/such/file.yaml"},
 		{[]string{"replay"}, "arg"},
 		{[]string{"replay", "nowhere.json"}, "nowhere.json"},
-		{[]string{"judge", "nowhere"}, "nowhere"},
-		{[]string{"report", "nowhere"}, "nowhere"},
+		{[]string{"judge", "nowhere"}, "simrun-out/latest"},
+		{[]string{"judge", "."}, "simrun-out/latest"},
+		{[]string{"judge", ".", "--invariant", "one-leadr"}, `did you mean "one-leader"?`},
+		{[]string{"explain", "kil-leader"}, `did you mean "kill-leader"?`},
+		{[]string{"hunt", "naive-poled"}, `did you mean "naive-pooled"?`},
+		{[]string{"run", "--sead", "1"}, `did you mean "--seed"?`},
+		{[]string{"run", "--seed", "-1"}, `--seed must be a whole number from 0 on, not "-1"`},
+		{[]string{"explain", "steady", "--seed", "x"}, `--seed must be a whole number from 0 on, not "x"`},
+		{[]string{"run", "--for", "5"}, `--for must be a time such as 30s or 5m, not "5"`},
+		{[]string{"run", "--json=perhaps"}, `--json must be true or false, not "perhaps"`},
+		{[]string{"report", "nowhere"}, "simrun-out/latest"},
 		{[]string{"list", "extra"}, "extra"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
@@ -117,6 +126,8 @@ func TestHostileCounterexamples(t *testing.T) {
 	for name, content := range map[string]string{
 		"empty": "", "no json": "{", "a list": "[1]", "no version": "{}", "future": `{"v":99,"plan":{"v":1}}`,
 		"no scenario": `{"v":1,"plan":{"v":1},"invariant":"one-leader"}`, "bad duration": `{"v":1,"plan":{"v":1,"horizon":5}}`,
+		"unknown route":     `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"one-leader","route":"\u001b]0;owned\u0007","scenario":{"name":"x","replicas":1,"invariants":["one-leader"]}}`,
+		"escape sequences":  `{"v":1,"\u001b]0;owned\u0007":1}`,
 		"unknown invariant": `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"nope"}`,
 		"huge replicas":     `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"one-leader","scenario":{"replicas":1000000,"invariants":["one-leader"]}}`,
 		"binary":            "\x00\xff\xfe",
@@ -130,6 +141,7 @@ func TestHostileCounterexamples(t *testing.T) {
 			require.Equal(t, exitUsage, status, errs)
 			require.Contains(t, errs, "x.json")
 			require.NotContains(t, errs, "goroutine")
+			require.NotContains(t, errs, "\x1b")
 		})
 	}
 }
@@ -150,6 +162,11 @@ func TestListAndVersion(t *testing.T) {
 	out, _, status = simrun(t, t.TempDir(), "version")
 	require.Zero(t, status)
 	require.Equal(t, "simrun "+release, strings.TrimSpace(out))
+	for _, spelling := range []string{"--version", "-v"} {
+		out, _, status = simrun(t, t.TempDir(), spelling)
+		require.Zero(t, status)
+		require.Equal(t, "simrun "+release+"\n", out)
+	}
 	out, _, status = simrun(t, t.TempDir(), "version", "--json")
 	require.Zero(t, status)
 	require.Contains(t, out, "github.com/Shopify/toxiproxy/v2")

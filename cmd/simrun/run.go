@@ -329,46 +329,58 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 	if f.json {
 		talk = stderr
 	}
-	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)
 	defer cancel()
-	if f.junit != "" {
-		if err := writable(f.junit); err != nil {
-			return err
-		}
-	}
-	out, err := newOutDir(f.out, f.seed, began)
-	if err != nil {
-		return err
-	}
+	r := &runner{runFlags: f, talk: talk, stderr: stderr, began: time.Now()}
+	r.lines = reports.NewTerminal(raw(talk)) // it makes its text safe itself, and redraws
+	r.result = sim.Result{Schema: sim.ResultVersion, Seed: f.seed, StartedAt: r.began.UTC(), Scenarios: []sim.Entry{}}
+	r.result.Versions = sim.Versions{Simrun: version(), Go: runtime.Version()}
 	fmt.Fprintf(talk, "%s  seed %d  engine %s\n", version(), f.seed, f.engine)
 	for _, why := range leftOut {
 		fmt.Fprintf(talk, "left out: %s\n", why)
 	}
+	if r.out, err = f.prepare(r.began); err != nil {
+		r.result.ExitStatus, r.result.ExitReason = exitStatus(nil, err)
+	} else {
+		r.run(ctx, tasks)
+	}
+	tellGitHub(talk, stderr, &r.result)
+	if f.json {
+		if err := reports.JSON(raw(stdout), &r.result); err != nil {
+			return err
+		}
+	}
+	r.lines.Done(&r.result)
+	if r.result.ExitStatus != exitOK {
+		return statusError{r.result.ExitStatus}
+	}
+	return nil
+}
 
-	result := sim.Result{Schema: sim.ResultVersion, Seed: f.seed, StartedAt: began.UTC(), Scenarios: []sim.Entry{}}
-	result.Versions = sim.Versions{Simrun: version(), Go: runtime.Version()}
-	lines := reports.NewTerminal(talk)
-	entries, fatal := func() (_ []sim.Entry, err error) {
-		w, err := newWorld(ctx, f, out, min(f.workers, len(tasks)))
-		if err != nil {
+// prepare makes the results folder, and finds out now, and not after the run, that something cannot be written.
+func (f *runFlags) prepare(began time.Time) (*outDir, error) {
+	if f.junit != "" {
+		if err := writable(f.junit); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, w.close()) }()
-		result.Versions.Postgres, result.Versions.PgBouncer, result.Backend = w.postgres, w.pgbouncer, w.backend
-		fmt.Fprintf(talk, "postgres %s (%s)  pgbouncer %s  workers %d\n", w.postgres, w.backend, w.pgbouncer, len(w.pool))
-		for i := range tasks {
-			tasks[i].Out = out.dir
-			if f.engine == "virtual" {
-				tasks[i].Past = pastFailures(f.out, tasks[i])
-			}
-		}
-		entries, err := campaign(ctx, tasks, w.pool, lines.Entry, func(t task, done int) { lines.Progress(done, t.Schedules, t.String()) })
-		if f.engine == "virtual" && f.confirm > 0 && err == nil {
-			err = w.confirmLive(ctx, f, out, entries, f.confirm, func(format string, a ...any) { fmt.Fprintf(talk, format, a...) })
-		}
-		return entries, err
-	}()
+	}
+	return newOutDir(f.out, f.seed, began)
+}
+
+// A runner is one run under way.
+type runner struct {
+	runFlags
+	talk, stderr io.Writer
+	lines        *reports.Terminal
+	out          *outDir
+	began        time.Time
+	result       sim.Result
+}
+
+// run carries out the tasks, confirms what was found, and writes the results.
+func (r *runner) run(ctx context.Context, tasks []task) {
+	result := &r.result
+	entries, fatal := r.entries(ctx, tasks)
 	if entries != nil {
 		result.Scenarios = entries
 	}
@@ -376,31 +388,44 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 		fatal = cause // whatever else went wrong was its doing
 	}
 	result.ExitStatus, result.ExitReason = exitStatus(result.Scenarios, fatal)
-	result.Seconds = time.Since(began).Seconds()
-	if err := writeReports(out, &result, f); err != nil {
+	result.Seconds = time.Since(r.began).Seconds()
+	if err := writeReports(r.out, result, r.runFlags); err != nil {
 		result.ExitStatus, result.ExitReason = worse(result.ExitStatus, exitEnvironment), err.Error()
 	}
-	report := filepath.Join(out.dir, "report.html")
+	report := filepath.Join(r.out.dir, "report.html")
 	if len(result.Scenarios) > 0 { // a run that found nothing leaves the last one's results where they are
-		if err := out.link(); err != nil {
+		if err := r.out.link(); err != nil {
 			result.ExitStatus, result.ExitReason = worse(result.ExitStatus, exitEnvironment), err.Error()
 		} else {
-			report = filepath.Join(f.out, "latest", "report.html")
+			report = filepath.Join(r.runFlags.out, "latest", "report.html")
 		}
 	}
-	summary(talk, &result)
-	fmt.Fprintf(talk, "report: %s\n", report)
-	tellGitHub(talk, stderr, &result)
-	if f.json {
-		if err := reports.JSON(stdout, &result); err != nil {
-			return err
+	summary(r.talk, result)
+	fmt.Fprintf(r.talk, "report: %s\n", report)
+}
+
+// entries starts servers and engines, carries out the tasks and ends what it started.
+func (r *runner) entries(ctx context.Context, tasks []task) (_ []sim.Entry, err error) {
+	watch := newWatch(r.stderr, r.lines, len(tasks))
+	defer watch.close()
+	w, err := newWorld(ctx, r.runFlags, r.out, min(r.workers, len(tasks)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	r.result.Versions.Postgres, r.result.Versions.PgBouncer, r.result.Backend = w.postgres, w.pgbouncer, w.backend
+	fmt.Fprintf(r.talk, "postgres %s (%s)  pgbouncer %s  workers %d\n", w.postgres, w.backend, w.pgbouncer, len(w.pool))
+	for i := range tasks {
+		tasks[i].Out = r.out.dir
+		if r.engine == "virtual" {
+			tasks[i].Past = pastFailures(r.runFlags.out, tasks[i])
 		}
 	}
-	lines.Done(&result)
-	if result.ExitStatus != exitOK {
-		return statusError{result.ExitStatus}
+	entries, err := campaign(ctx, tasks, w.pool, r.lines.Entry, watch)
+	if r.engine == "virtual" && r.runFlags.confirm > 0 && err == nil {
+		err = w.confirmLive(ctx, r.runFlags, r.out, entries, r.runFlags.confirm, watch, r.lines.Line)
 	}
-	return nil
+	return entries, err
 }
 
 // writable says now, and not after the run, that a file cannot be written.
@@ -483,7 +508,7 @@ func readHistoryFile(path string) (*sim.History, error) {
 func readResult(dir string) (*sim.Result, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "result.json"))
 	if err != nil {
-		return nil, usagef("%s is no results folder: %v", dir, errors.Unwrap(err))
+		return nil, usagef("%s is no results folder (%v); the last run's is %s", dir, errors.Unwrap(err), filepath.Join("simrun-out", "latest"))
 	}
 	var r sim.Result
 	if err := json.Unmarshal(b, &r); err != nil {
