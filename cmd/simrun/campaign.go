@@ -21,7 +21,7 @@ type task struct {
 	Seed      uint64        `json:"seed"`
 	Budget    time.Duration `json:"budget"` // wall time for new schedules; 0: as many as Schedules says
 	Strategy  string        `json:"strategy"`
-	Past      []sim.Plan    `json:"past"` // plans of earlier failures, tried first
+	Past      []pastPlan    `json:"past"` // plans of earlier failures, tried first
 	Out       string        `json:"out"`
 	Program   string        `json:"program"` // how simrun was called, for the replay line
 	Shrink    bool          `json:"shrink"`

@@ -40,6 +40,7 @@ func (j *job) counterexamples(ctx context.Context) {
 			V: sim.CounterexampleVersion, Scenario: j.Scenario, Plan: first.plan, Engine: j.engine.Name(), Route: j.Route, Impl: j.impl.Name,
 			Seed: j.Seed, Schedule: first.index, Invariant: v.Invariant, Expected: expected, TimeScale: first.hist.Header.TimeScale,
 		}
+		ce.Scenario.Replicas = first.replicas
 		if j.Shrink {
 			j.progress(stage{Done: j.result.Schedules, Of: j.of(), Doing: "shrinking for " + v.Invariant})
 			j.shrinkInto(ctx, &ce)

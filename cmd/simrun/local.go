@@ -49,6 +49,7 @@ const selfCheckEvery = 5
 type schedule struct {
 	index    int
 	plan     sim.Plan
+	replicas int
 	verdicts []sim.Verdict
 	hist     *sim.History
 	digest   string
@@ -90,9 +91,11 @@ func (x *local) entry(ctx context.Context, t task, progress func(stage)) (*sim.E
 	j.progress = progress
 	began := time.Now()
 	known := map[string]bool{}
-	for k, plan := range t.Past {
-		if s := j.schedule(ctx, plan, -1-k, ""); ctx.Err() == nil {
-			known[plan.Key()] = true
+	for k, past := range t.Past {
+		sc := j.Scenario
+		sc.Replicas = past.Replicas
+		if s := j.with(sc).schedule(ctx, past.Plan, -1-k, ""); ctx.Err() == nil {
+			known[past.Plan.Key()] = known[past.Plan.Key()] || past.Replicas == j.Scenario.Replicas
 			j.gather(s)
 		} else {
 			j.out.remove(s.file)
@@ -158,7 +161,7 @@ func (j *job) enough() bool {
 
 // schedule carries out one plan and judges it; tag keeps the file of a re-run apart.
 func (j *job) schedule(ctx context.Context, plan sim.Plan, i int, tag string) (s schedule) {
-	s.plan, s.index = plan, i
+	s.plan, s.index, s.replicas = plan, i, j.Scenario.Replicas
 	name := fmt.Sprintf("%s.%d%s.jsonl", j.task, i, tag)
 	file, err := j.out.createHistory(name)
 	if err != nil {

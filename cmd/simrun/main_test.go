@@ -89,6 +89,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"run", "--schedules", "x"}, "--schedules"},
 		{[]string{"run", "--schedules", "3", "--for", "1m"}, "not both"},
 		{[]string{"run", "--all", "steady"}, "not both"},
+		{[]string{"run", "--last-failed", "steady"}, "not both"},
+		{[]string{"run", "--last-failed", "--route", "direct"}, "leave --route out"},
 		{[]string{"run", "--replicas", "1000"}, "--replicas"},
 		{[]string{"run", "no/such/file.yaml"}, "no/such/file.yaml"},
 		{[]string{"replay"}, "arg"},

@@ -47,6 +47,7 @@ type runFlags struct {
 	keep      bool
 	confirm   int
 	all       bool
+	failed    bool // only what did not pass in the last run
 	timeScale float64
 	timeout   time.Duration
 }
@@ -65,6 +66,7 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
   simrun run kill-leader --route pgbouncer-session --schedules 10 --seed 7
   simrun run two-leaders-pooler --impl naive-pooled
   simrun run my-scenario.yaml --junit junit.xml
+  simrun run --last-failed
   SIMRUN_DSN=postgres://me@db.example/postgres simrun run steady --postgres dsn`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("seed") {
@@ -75,11 +77,22 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 					return usagef("--%s must be more than 0; leave it out for the default", name)
 				}
 			}
-			return run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, f)
+			if f.failed {
+				for _, name := range []string{"all", "route", "impl"} {
+					if cmd.Flags().Changed(name) {
+						return usagef("--last-failed runs what failed, as it was: leave --%s out", name)
+					}
+				}
+				if len(args) > 0 {
+					return usagef("give names or --last-failed, not both")
+				}
+			}
+			return run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, f, cmd.Flags().Changed)
 		},
 	}
 	fl := c.Flags()
 	fl.BoolVar(&f.all, "all", false, "every scenario")
+	fl.BoolVar(&f.failed, "last-failed", false, "only what did not pass in the last run (OUT/latest), with its seed and engine, and the plans that failed first")
 	fl.StringVar(&f.engine, "engine", defaultEngine, "virtual (virtual time, exact replay) or live (processes, the wall clock)")
 	fl.StringArrayVar(&f.routes, "route", nil, "only this route: direct, pgbouncer-session, pgbouncer-transaction, pgbouncer-statement (may be repeated)")
 	fl.StringArrayVar(&f.impls, "impl", nil, "this implementation instead of the scenario's: a NAME of `simrun list` (may be repeated)")
@@ -313,15 +326,11 @@ func (f *runFlags) possible(t task, impl sim.Implementation) error {
 	return nil
 }
 
-func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlags) error {
+func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlags, given func(flag string) bool) error {
 	if err := f.validate(); err != nil {
 		return err
 	}
-	chosen, err := f.chosen(args)
-	if err != nil {
-		return err
-	}
-	tasks, leftOut, err := f.tasks(chosen, len(args) > 0)
+	tasks, notes, err := f.plan(args, given)
 	if err != nil {
 		return err
 	}
@@ -336,10 +345,12 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 	r.result = sim.Result{Schema: sim.ResultVersion, Seed: f.seed, StartedAt: r.began.UTC(), Scenarios: []sim.Entry{}}
 	r.result.Versions = sim.Versions{Simrun: version(), Go: runtime.Version()}
 	fmt.Fprintf(talk, "%s  seed %d  engine %s\n", version(), f.seed, f.engine)
-	for _, why := range leftOut {
-		fmt.Fprintf(talk, "left out: %s\n", why)
+	for _, note := range notes {
+		fmt.Fprintln(talk, note)
 	}
-	if r.out, err = f.prepare(r.began); err != nil {
+	if f.failed && len(tasks) == 0 {
+		r.result.ExitStatus, r.result.ExitReason = exitNothing, "nothing failed in "+filepath.Join(f.out, "latest")
+	} else if r.out, err = f.prepare(r.began); err != nil {
 		r.result.ExitStatus, r.result.ExitReason = exitStatus(nil, err)
 	} else {
 		r.run(ctx, tasks)
@@ -355,6 +366,23 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 		return statusError{r.result.ExitStatus}
 	}
 	return nil
+}
+
+// plan is what is to be done, and what there is to say about it beforehand.
+func (f *runFlags) plan(args []string, given func(flag string) bool) (tasks []task, notes []string, err error) {
+	if f.failed {
+		tasks, of, err := f.again(given)
+		return tasks, []string{fmt.Sprintf("again: %d of the last run's %d", len(tasks), of)}, err
+	}
+	chosen, err := f.chosen(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	tasks, leftOut, err := f.tasks(chosen, len(args) > 0)
+	for _, why := range leftOut {
+		notes = append(notes, "left out: "+why)
+	}
+	return tasks, notes, err
 }
 
 // prepare makes the results folder, and finds out now, and not after the run, that something cannot be written.
@@ -417,7 +445,7 @@ func (r *runner) entries(ctx context.Context, tasks []task) (_ []sim.Entry, err 
 	fmt.Fprintf(r.talk, "postgres %s (%s)  pgbouncer %s  workers %d\n", w.postgres, w.backend, w.pgbouncer, len(w.pool))
 	for i := range tasks {
 		tasks[i].Out = r.out.dir
-		if r.engine == "virtual" {
+		if r.engine == "virtual" || r.failed {
 			tasks[i].Past = pastFailures(r.runFlags.out, tasks[i])
 		}
 	}
