@@ -78,8 +78,8 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 		dropFaults(ctx, fails(j.Scenario), ce)
 		return
 	}
-	if ce.Schedule < 0 {
-		return // a past failure is minimal already, and no seed leads to it
+	if ce.Schedule < 0 || ce.Schedule == 0 && j.Scenario.Plan != nil {
+		return // a past failure, and a scenario's own plan, is minimal already, and no seed leads to it
 	}
 	if j.Strategy == exhaustive {
 		ce.Plan = gen.Reduce(ctx, ce.Plan, fails(j.Scenario))
