@@ -13,6 +13,7 @@ require (
 	github.com/jstemmer/go-junit-report/v2 v2.1.0
 	github.com/rhysd/actionlint v1.7.12
 	github.com/rs/zerolog v1.33.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/spf13/cobra v1.10.2
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0

@@ -148,6 +148,16 @@ func TestHostileCounterexamples(t *testing.T) {
 	}
 }
 
+// The schema in docs/ is the one that simrun prints. To write it anew: go run ./cmd/simrun schema > docs/scenario.schema.json
+func TestSchemaInTheDocs(t *testing.T) {
+	t.Parallel()
+	want, err := os.ReadFile("../../docs/scenario.schema.json")
+	require.NoError(t, err)
+	out, errs, status := simrun(t, t.TempDir(), "schema")
+	require.Zero(t, status, errs)
+	require.Equal(t, string(want), out)
+}
+
 func TestListAndVersion(t *testing.T) {
 	t.Parallel()
 	out, _, status := simrun(t, t.TempDir(), "list", "--json")

@@ -344,6 +344,23 @@ type writerBuffer []byte
 
 func (b *writerBuffer) Write(p []byte) (int, error) { *b = append(*b, p...); return len(p), nil }
 
+func schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of scenario files, for editors", Args: cobra.NoArgs,
+		Long: `Print the JSON Schema (draft 2020-12) of scenario files. Editors complete and check by it: save it beside your files, and begin each with
+# yaml-language-server: $schema=scenario.schema.json`,
+		Example: "  simrun schema > scenario.schema.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := scenarios.Schema(scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...))
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(b)
+			return err
+		},
+	}
+}
+
 func validateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "validate FILE...", Short: "Check scenario files; every problem at once, with line and column", Args: cobra.MinimumNArgs(1),
