@@ -98,7 +98,7 @@ replays it, and a page to look at.`,
 	root.SetVersionTemplate(version() + "\n")
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(runCommand(), listCommand(), replayCommand(), judgeCommand(), reportCommand(), huntCommand(), explainCommand(), newCommand(), validateCommand(), schemaCommand(), probeCommand(), doctorCommand(), completionCommand(), versionCommand())
+	root.AddCommand(runCommand(), listCommand(), replayCommand(), judgeCommand(), reportCommand(), huntCommand(), explainCommand(), newCommand(), validateCommand(), schemaCommand(), probeCommand(), doctorCommand(), cleanCommand(), completionCommand(), versionCommand())
 	root.AddCommand(internalCommands()...)
 	for _, c := range root.Commands() {
 		commandNames = append(commandNames, c.Name())

@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -193,34 +194,73 @@ func (q *quarry) removeShared() {
 	}
 }
 
-// sweep clears away the runs in parent that are dead. It touches only directories of our own user that nobody has locked.
-func sweep(parent string) {
-	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
-	for _, dir := range dirs {
-		sweepOne(dir)
-	}
+// A Leftover is the directory of a run that died and whose reaper was killed as well.
+type Leftover struct {
+	Dir   string
+	Bytes int64
+	Err   error // why it could not be removed
 }
 
-func sweepOne(dir string) {
+// Sweep clears away the dead runs in the directory for temporary files, as the start of every run does, and says what they were. With dry it
+// only says so.
+func Sweep(dry bool) ([]Leftover, error) {
+	parent, err := tempDir()
+	if err != nil {
+		return nil, err
+	}
+	return sweep(parent, dry), nil
+}
+
+// sweep clears away the runs in parent that are dead. It touches only directories of our own user that nobody has locked.
+func sweep(parent string, dry bool) (found []Leftover) {
+	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
+	for _, dir := range dirs {
+		if l, dead := sweepOne(dir, dry); dead {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+func sweepOne(dir string, dry bool) (l Leftover, dead bool) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return
+		return l, false
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || int(st.Uid) != os.Geteuid() {
-		return
+		return l, false
 	}
 	name, isNew := strings.CutSuffix(dir, newSuffix)
 	if isNew && time.Since(time.Unix(st.Mtim.Unix())) < time.Minute {
-		return // its run may be about to lock it
+		return l, false // its run may be about to lock it
 	}
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return // its run lives
+		return l, false // its run lives
+	}
+	l = Leftover{Dir: dir, Bytes: size(dir)}
+	if dry {
+		return l, true
 	}
 	q := &quarry{dir: name, started: readRegistry(dir)}
 	// What cannot be cleared away today is left for the next sweep; a new run is not kept from starting.
-	if err := q.exterminate(killWait); err == nil {
-		_ = q.remove()
+	if l.Err = q.exterminate(killWait); l.Err == nil {
+		l.Err = q.remove()
 	}
+	return l, true
+}
+
+// size is how many bytes the files below a directory hold, as far as they can be seen.
+func size(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // what cannot be seen is not counted
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			n += info.Size()
+		}
+		return nil
+	})
+	return n
 }
