@@ -203,52 +203,58 @@ type Leftover struct {
 
 // Sweep clears away the dead runs in the directory for temporary files, as the start of every run does, and says what they were. With dry it
 // only says so.
-func Sweep(dry bool) ([]Leftover, error) {
+func Sweep(dry bool) (found []Leftover, err error) {
 	parent, err := tempDir()
 	if err != nil {
 		return nil, err
 	}
-	return sweep(parent, dry), nil
+	for _, dir := range sweep(parent, true) {
+		l := Leftover{Dir: dir, Bytes: size(dir)}
+		if !dry {
+			_, l.Err = sweepOne(dir, false)
+		}
+		found = append(found, l)
+	}
+	return found, nil
 }
 
-// sweep clears away the runs in parent that are dead. It touches only directories of our own user that nobody has locked.
-func sweep(parent string, dry bool) (found []Leftover) {
+// sweep clears away the runs in parent that are dead, and names them; with dry it only names them. It touches only directories of our own user
+// that nobody has locked. What cannot be cleared away today is left for the next sweep; a new run is not kept from starting.
+func sweep(parent string, dry bool) (found []string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
 	for _, dir := range dirs {
-		if l, dead := sweepOne(dir, dry); dead {
-			found = append(found, l)
+		if dead, _ := sweepOne(dir, dry); dead {
+			found = append(found, dir)
 		}
 	}
 	return found
 }
 
-func sweepOne(dir string, dry bool) (l Leftover, dead bool) {
+func sweepOne(dir string, dry bool) (dead bool, err error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return l, false
+		return false, nil
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || int(st.Uid) != os.Geteuid() {
-		return l, false
+		return false, nil
 	}
 	name, isNew := strings.CutSuffix(dir, newSuffix)
 	if isNew && time.Since(time.Unix(st.Mtim.Unix())) < time.Minute {
-		return l, false // its run may be about to lock it
+		return false, nil // its run may be about to lock it
 	}
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return l, false // its run lives
+		return false, nil // its run lives
 	}
-	l = Leftover{Dir: dir, Bytes: size(dir)}
 	if dry {
-		return l, true
+		return true, nil
 	}
 	q := &quarry{dir: name, started: readRegistry(dir)}
-	// What cannot be cleared away today is left for the next sweep; a new run is not kept from starting.
-	if l.Err = q.exterminate(killWait); l.Err == nil {
-		l.Err = q.remove()
+	if err := q.exterminate(killWait); err != nil {
+		return true, err
 	}
-	return l, true
+	return true, q.remove()
 }
 
 // size is how many bytes the files below a directory hold, as far as they can be seen.
