@@ -21,6 +21,15 @@ func JUnit(w io.Writer, r *sim.Result) error {
 	for i, e := range r.Scenarios {
 		suites.AddSuite(suite(i, e, r))
 	}
+	if r.ExitStatus != 0 && suites.Failures+suites.Errors == 0 {
+		// The run itself failed, perhaps before anything ran; a file without a failure would read as a success.
+		s := junit.Testsuite{ID: len(r.Scenarios), Name: "simrun", Package: "simrun", Time: xmlSeconds(0)}
+		if !r.StartedAt.IsZero() {
+			s.SetTimestamp(r.StartedAt)
+		}
+		s.AddTestcase(junit.Testcase{Classname: "simrun", Name: "run", Time: xmlSeconds(0), Error: because1(fmt.Sprintf("exit %d", r.ExitStatus), r.ExitReason)})
+		suites.AddSuite(s)
+	}
 	if _, err := io.WriteString(w, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"); err != nil {
 		return fmt.Errorf("write junit.xml: %w", err)
 	}

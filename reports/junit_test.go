@@ -81,6 +81,23 @@ func TestJUnitAgreesWithTheStatus(t *testing.T) {
 	}
 }
 
+// A run that failed as a whole is no file without failures.
+func TestJUnitOfARunThatFailed(t *testing.T) {
+	for _, entries := range [][]sim.Entry{nil, {{Name: "x", Status: sim.Passed, Verdicts: []sim.EntryVerdict{{Invariant: "a", Status: sim.StatusHeld}}}}} {
+		for status, errors := range map[int]int{0: 0, 5: 1, 6: 1, 130: 1} {
+			var b bytes.Buffer
+			require.NoError(t, JUnit(&b, &sim.Result{ExitStatus: status, ExitReason: "because", Scenarios: entries}))
+			var got junit.Testsuites
+			require.NoError(t, xml.Unmarshal(b.Bytes(), &got))
+			require.Equal(t, errors, got.Errors)
+			require.Len(t, got.Suites, len(entries)+errors)
+			if errors > 0 {
+				require.Equal(t, "because", got.Suites[len(entries)].Testcases[0].Error.Message)
+			}
+		}
+	}
+}
+
 func TestJUnitOfHostileText(t *testing.T) {
 	evil := "]]><x>&\x00\x1b[31m\ufffe\n\"'"
 	r := &sim.Result{Scenarios: []sim.Entry{{

@@ -166,6 +166,9 @@ func (t *Terminal) Progress(done, total int, what string) {
 		filled = min(cells, max(0, done*cells/total))
 	}
 	line := fmt.Sprintf("[%s%s] %d/%d %s", strings.Repeat("=", filled), strings.Repeat(" ", cells-filled), done, total, printable(what))
+	if total <= 0 { // as many as there is time for
+		line = fmt.Sprintf("%d %s", done, printable(what))
+	}
 	t.printf("\r\x1b[K%s", shorten(line, t.width-1))
 	t.progress = true
 }

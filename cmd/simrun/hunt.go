@@ -14,7 +14,6 @@ import (
 
 	"github.com/seed-aafb3a99/simrun/scenarios"
 	"github.com/seed-aafb3a99/simrun/sim"
-	"github.com/seed-aafb3a99/simrun/sim/replica"
 	"github.com/spf13/cobra"
 )
 
@@ -49,15 +48,11 @@ known bug is worth nothing, so the number of schedules it takes is printed. Exit
 }
 
 // quarry is the tasks in which flaws are expected to be caught, and the flaws that no scenario expects.
-func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, err error) {
-	if len(flaws) == 0 {
-		for _, i := range replica.All() {
-			if i.Models != "" {
-				flaws = append(flaws, i.Name)
-			}
-		}
+func (f *runFlags) quarry(named []string) (tasks []task, unexpected []string, err error) {
+	if len(named) == 0 {
+		named = flaws()
 	}
-	for _, flaw := range flaws {
+	for _, flaw := range named {
 		impl, err := implementation(flaw)
 		if err != nil {
 			return nil, nil, err
@@ -82,14 +77,14 @@ func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, er
 	return tasks, unexpected, nil
 }
 
-func hunt(ctx context.Context, stdout, stderr io.Writer, flaws []string, f runFlags) error {
+func hunt(ctx context.Context, stdout, stderr io.Writer, named []string, f runFlags) error {
 	if f.schedules < 1 {
 		return usagef("--schedules must be from 1 to %d", maxSchedules)
 	}
 	if err := f.validate(); err != nil {
 		return err
 	}
-	tasks, unexpected, err := f.quarry(flaws)
+	tasks, unexpected, err := f.quarry(named)
 	if err != nil {
 		return err
 	}

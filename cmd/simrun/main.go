@@ -99,6 +99,7 @@ replays it, and a page to look at.`,
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(runCommand(), listCommand(), replayCommand(), judgeCommand(), reportCommand(), huntCommand(), explainCommand(), newCommand(), validateCommand(), schemaCommand(), probeCommand(), doctorCommand(), cleanCommand(), completionCommand(), versionCommand())
+	completions(root)
 	root.AddCommand(internalCommands()...)
 	for _, c := range root.Commands() {
 		commandNames = append(commandNames, c.Name())

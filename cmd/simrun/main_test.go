@@ -148,6 +148,32 @@ func TestHostileCounterexamples(t *testing.T) {
 	}
 }
 
+// A shell completes names of scenarios, flaws, routes and invariants, and files of the right kind.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "kill"}, "kill-leader\n:4\n"}, {[]string{"run", "my-"}, "yaml\nyml\n:8\n"}, {[]string{"run", "--route", "dir"}, "direct\n:4\n"},
+		{[]string{"hunt", "naive-"}, "naive-pooled\n:4\n"}, {[]string{"judge", "--invariant", "one-"}, "one-leader\n:4\n"}, {[]string{"replay", ""}, "json\n:8\n"},
+		{[]string{"replay", "--engine", "l"}, "live\n:4\n"}, {[]string{"explain", "stor"}, "stormy\n:4\n"},
+	} {
+		out, errs, status := simrun(t, t.TempDir(), append([]string{"__complete"}, c.args...)...)
+		require.Zero(t, status, errs)
+		require.Equal(t, c.want, out, c.args)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		out, errs, status := simrun(t, t.TempDir(), "completion", shell)
+		require.Zero(t, status, errs)
+		require.Contains(t, out, "__complete")
+		require.NotContains(t, out, "\uFFFD")
+	}
+	_, errs, status := simrun(t, t.TempDir(), "completion", "bsh")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, errs, "bash, zsh")
+}
+
 // The schema in docs/ is the one that simrun prints. To write it anew: go run ./cmd/simrun schema > docs/scenario.schema.json
 func TestSchemaInTheDocs(t *testing.T) {
 	t.Parallel()

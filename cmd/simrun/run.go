@@ -352,6 +352,7 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 		r.result.ExitStatus, r.result.ExitReason = exitNothing, "nothing failed in "+filepath.Join(f.out, "latest")
 	} else if r.out, err = f.prepare(r.began); err != nil {
 		r.result.ExitStatus, r.result.ExitReason = exitStatus(nil, err)
+		r.lastWords()
 	} else {
 		r.run(ctx, tasks)
 	}
@@ -366,6 +367,14 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 		return statusError{r.result.ExitStatus}
 	}
 	return nil
+}
+
+// lastWords leaves the reason in the JUnit file, if there can be one, where a run could not begin.
+func (r *runner) lastWords() {
+	var b strings.Builder
+	if r.junit != "" && reports.JUnit(&b, &r.result) == nil {
+		_ = writeFile(r.junit, []byte(b.String())) // that it cannot be written may be the reason
+	}
 }
 
 // plan is what is to be done, and what there is to say about it beforehand.

@@ -97,6 +97,13 @@ func TestLogsAndUnwritableFolders(t *testing.T) {
 		out, errs, status = simrun(t, dir, append(flags, "run", "steady", "--seed", "1")...)
 		require.Equal(t, exitEnvironment, status)
 		require.Regexp(t, `\nexit 6: [^\n]*/proc/version/x[^\n]*\nDONE 0 scenarios, 0 passed, 0 failed, 0 inconclusive in \d+\.\ds\n$`, out, errs)
+		if flags[0] == "--out" {
+			_, _, status = simrun(t, dir, append(flags, "run", "steady", "--junit", "j.xml")...)
+			require.Equal(t, exitEnvironment, status)
+			b, err := os.ReadFile(filepath.Join(dir, "j.xml"))
+			require.NoError(t, err)
+			require.Contains(t, string(b), `errors="1"`, "a CI server that reads only this sees it too")
+		}
 		out, errs, status = simrun(t, dir, append(flags, "run", "steady", "--seed", "1", "--json")...)
 		require.Equal(t, exitEnvironment, status)
 		require.Contains(t, out, `"exit_status": 6`)
