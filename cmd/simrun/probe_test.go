@@ -22,7 +22,14 @@ func lockedPooler(t *testing.T, mode string, size int) (host string, port int, u
 	run, err := proc.NewRun()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, run.Close()) })
-	o := pgbouncer.Options{Run: run, Mode: mode, PoolSize: size, User: s.User(), Password: secret}
+	logs := t.TempDir()
+	t.Cleanup(func() {
+		if t.Failed() {
+			b, _ := os.ReadFile(filepath.Join(logs, "pgbouncer.log"))
+			t.Logf("%s", b)
+		}
+	})
+	o := pgbouncer.Options{Run: run, LogDir: logs, Mode: mode, PoolSize: size, User: s.User(), Password: secret}
 	o.Host, o.Port = s.HostPort()
 	p, err := pgbouncer.Start(t.Context(), o)
 	require.NoError(t, err)

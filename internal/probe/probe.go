@@ -1,8 +1,9 @@
 // Package probe finds out what stands between a client and Postgres: nothing, or a pooler and of which kind; and with that
 // whether a session lock may be trusted there.
 //
-// It is made for production. It creates nothing, takes no lock, sets nothing and ends no session of anybody. Where all it needs is to be
-// seen it only looks; what it must leave for a moment, a LISTEN on a channel of random name, it takes back.
+// It is made for production. It creates nothing, takes no lock, sets nothing, cancels nothing and ends no session of
+// anybody. Where all it needs is to be seen it only looks; what it must leave for a moment, a LISTEN on a channel of random
+// name, it takes back.
 package probe
 
 import (
@@ -10,8 +11,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -303,7 +306,19 @@ type client struct {
 func (p *prober) connect(ctx context.Context) (*client, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(connectPatience, p.wait))
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, p.cfg)
+	// When an answer is late pgx asks the server to cancel, over a connection of its own, and a cancel request can end a PgBouncer as a whole (1.18 to 1.20:
+	// its issues 822, 847 and 904). So no connection is opened after the first.
+	cfg := p.cfg.Copy()
+	dial := cfg.DialFunc
+	var connected atomic.Bool
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if connected.Load() {
+			return nil, errNoCancel
+		}
+		return dial(ctx, network, addr)
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	connected.Store(true)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -318,6 +333,8 @@ func (c *client) close() {
 
 // named reports whether the backend's number is the one that the session was told at its start. Postgres tells its own; poolers make one up.
 func (c *client) named() bool { return strconv.FormatUint(uint64(c.conn.PgConn().PID()), 10) == c.pid }
+
+var errNoCancel = errors.New("the probe cancels nothing")
 
 // errLate says that no answer came in time.
 var errLate = errors.New("no answer in time")

@@ -3,6 +3,8 @@ package probe
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +27,13 @@ func front(t *testing.T, o pgbouncer.Options) (pooled, direct *pgx.ConnConfig) {
 	run, err := proc.NewRun()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, run.Close()) })
-	o.Run = run
+	o.Run, o.LogDir = run, t.TempDir()
+	t.Cleanup(func() {
+		log, err := os.ReadFile(filepath.Join(o.LogDir, "pgbouncer.log"))
+		require.NoError(t, err)
+		require.Contains(t, string(log), "login attempt", "connections are logged")
+		require.NotContains(t, string(log), "cancel request", "one can end the whole pooler")
+	})
 	o.Host, o.Port = s.HostPort()
 	o.User = s.User()
 	p, err := pgbouncer.Start(context.Background(), o)
@@ -64,7 +72,7 @@ func busy(t *testing.T, cfg *pgx.ConnConfig, n int) {
 		c.must(t, "select 1")
 		all.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = c.ask(ctx, "select pg_sleep(0.002)")
+				_, _ = c.ask(context.Background(), "select pg_sleep(0.002)") // not ctx: its end would cancel
 			}
 		})
 	}
