@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -386,7 +387,13 @@ func (p *prober) text(err error) string {
 	if errors.As(err, &pgErr) {
 		s = fmt.Sprintf("%s (%s)", pgErr.Message, pgErr.Code)
 	} else {
-		s = strings.Join(strings.Fields(err.Error()), " ")
+		var lines []string // a line for each attempt, often the same with and without TLS
+		for line := range strings.Lines(err.Error()) {
+			if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
+		}
+		s = strings.Join(lines, " ")
 	}
 	if p.cfg.Password != "" {
 		s = strings.ReplaceAll(s, p.cfg.Password, "***")

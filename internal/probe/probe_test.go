@@ -220,6 +220,7 @@ func TestUnreachable(t *testing.T) {
 	f := Run(t.Context(), cfg, wait)
 	require.Equal(t, Unreachable, f.Verdict)
 	require.NotContains(t, fmt.Sprintf("%+v", f), "s3cret")
+	require.Equal(t, 1, strings.Count(f.Why[0], "refused"), "%s", f.Why)
 	p := &prober{cfg: cfg}
 	require.NotContains(t, p.text(fmt.Errorf("it said\n\ts3cret")), "s3cret")
 
