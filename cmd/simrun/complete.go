@@ -70,7 +70,7 @@ func completions(root *cobra.Command) {
 			completeFlag(c, "engine", "virtual", "live")
 		}
 		if c.Flags().Lookup("strategy") != nil {
-			completeFlag(c, "strategy", "random", "pct")
+			completeFlag(c, "strategy", "random", "pct", exhaustive)
 		}
 	}
 }

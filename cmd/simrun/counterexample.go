@@ -78,7 +78,7 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 		dropFaults(ctx, fails(j.Scenario), ce)
 		return
 	}
-	if ce.Schedule < 0 || ce.Schedule == 0 && j.Scenario.Plan != nil {
+	if ce.Schedule < 0 || ce.Schedule == 0 && j.Scenario.Plan != nil && j.Strategy != exhaustive {
 		return // a past failure, and a scenario's own plan, is minimal already, and no seed leads to it
 	}
 	if j.Strategy == exhaustive {

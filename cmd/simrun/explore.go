@@ -62,7 +62,7 @@ func (j *job) explore(ctx context.Context, began time.Time, seen map[string]bool
 // interleaving carries out the explorer's next run, without a file: its plan is known only afterwards. What is worth
 // keeping is carried out again from the plan, which must give the same history.
 func (j *job) interleaving(ctx context.Context, x *gen.Explorer, i int) (s schedule) {
-	s.index = i
+	s.index, s.replicas = i, j.Scenario.Replicas
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	run := sim.Run{Scenario: j.Scenario, Plan: x.Plan(), Route: j.Route, Impl: j.impl, Seed: j.Seed, Schedule: i}
