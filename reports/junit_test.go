@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,6 +18,43 @@ func TestJUnit(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, JUnit(&b, sample(t).Result))
 	golden(t, "junit.xml", b.Bytes())
+}
+
+// What servers read: GitLab shows classname as the suite, drops a case whose classname and name it has seen, and adds up the times
+// of the cases; Jenkins needs the counts and a timestamp without a zone or in UTC.
+func TestJUnitAttributes(t *testing.T) {
+	r := sample(t).Result
+	var b bytes.Buffer
+	require.NoError(t, JUnit(&b, r))
+	var got junit.Testsuites
+	require.NoError(t, xml.Unmarshal(b.Bytes(), &got))
+	seen := map[string]bool{}
+	for i, s := range got.Suites {
+		require.NotEmpty(t, s.Name)
+		require.Regexp(t, `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$`, s.Timestamp)
+		total, failures, errs := 0.0, 0, 0
+		for _, c := range s.Testcases {
+			require.NotEmpty(t, c.Name)
+			require.Equal(t, s.Name, c.Classname)
+			require.False(t, seen[c.Classname+"\n"+c.Name], "a case that GitLab would drop: %+v", c)
+			seen[c.Classname+"\n"+c.Name] = true
+			require.NotContains(t, c.Classname+c.Name, "20261129", "nothing of this very run is in a name")
+			seconds, err := strconv.ParseFloat(c.Time, 64)
+			require.NoError(t, err)
+			total += seconds
+			if c.Failure != nil {
+				failures++
+				require.NotEmpty(t, c.Failure.Message)
+				require.NotEmpty(t, c.Failure.Type)
+			}
+			if c.Error != nil {
+				errs++
+				require.NotEmpty(t, c.Error.Message)
+			}
+		}
+		require.Equal(t, []int{len(s.Testcases), failures, errs}, []int{s.Tests, s.Failures, s.Errors})
+		require.InDelta(t, r.Scenarios[i].WallSeconds, total, 0.001)
+	}
 }
 
 // What CI shows must agree with what simrun says: a suite is clean exactly when its entry passed.
@@ -40,6 +78,23 @@ func TestJUnitAgreesWithTheStatus(t *testing.T) {
 	for i, s := range got.Suites {
 		require.Equal(t, r.Scenarios[i].Status == sim.Passed, s.Failures+s.Errors == 0, "%+v\n%+v", r.Scenarios[i], s)
 		require.Zero(t, s.Skipped)
+	}
+}
+
+// A run that failed as a whole is no file without failures.
+func TestJUnitOfARunThatFailed(t *testing.T) {
+	for _, entries := range [][]sim.Entry{nil, {{Name: "x", Status: sim.Passed, Verdicts: []sim.EntryVerdict{{Invariant: "a", Status: sim.StatusHeld}}}}} {
+		for status, errors := range map[int]int{0: 0, 5: 1, 6: 1, 130: 1} {
+			var b bytes.Buffer
+			require.NoError(t, JUnit(&b, &sim.Result{ExitStatus: status, ExitReason: "because", Scenarios: entries}))
+			var got junit.Testsuites
+			require.NoError(t, xml.Unmarshal(b.Bytes(), &got))
+			require.Equal(t, errors, got.Errors)
+			require.Len(t, got.Suites, len(entries)+errors)
+			if errors > 0 {
+				require.Equal(t, "because", got.Suites[len(entries)].Testcases[0].Error.Message)
+			}
+		}
 	}
 }
 

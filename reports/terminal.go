@@ -150,6 +150,9 @@ func (t *Terminal) replay(c sim.CounterSummary) {
 	}
 }
 
+// Live reports whether a progress line is redrawn in place.
+func (t *Terminal) Live() bool { return t.live }
+
 // Progress redraws the progress line on a terminal; elsewhere it is silent.
 func (t *Terminal) Progress(done, total int, what string) {
 	t.mu.Lock()
@@ -163,8 +166,26 @@ func (t *Terminal) Progress(done, total int, what string) {
 		filled = min(cells, max(0, done*cells/total))
 	}
 	line := fmt.Sprintf("[%s%s] %d/%d %s", strings.Repeat("=", filled), strings.Repeat(" ", cells-filled), done, total, printable(what))
+	if total <= 0 { // as many as there is time for
+		line = fmt.Sprintf("%d %s", done, printable(what))
+	}
 	t.printf("\r\x1b[K%s", shorten(line, t.width-1))
 	t.progress = true
+}
+
+// Line writes a line of text.
+func (t *Terminal) Line(s string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.erase()
+	t.printf("%s\n", printable(s))
+}
+
+// Clear takes the progress line away, before somebody else writes to the same terminal.
+func (t *Terminal) Clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.erase()
 }
 
 func (t *Terminal) erase() {

@@ -31,6 +31,13 @@ func TestTerminal(t *testing.T) {
 	require.Contains(t, string(coloured), "\x1b[")
 }
 
+// Where a time is given instead of a number, no bar says how much is left.
+func TestProgressWithoutATotal(t *testing.T) {
+	var b bytes.Buffer
+	NewTerminal(&b, Redraw(true)).Progress(7, 0, "steady")
+	require.Equal(t, "\r\x1b[K7 steady", b.String())
+}
+
 func TestDoneLine(t *testing.T) {
 	var b bytes.Buffer
 	r := &sim.Result{Seconds: 41.2, ExitStatus: 1, ExitReason: "because"}

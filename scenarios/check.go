@@ -46,6 +46,60 @@ func (c *checker) check() {
 		c.fault(i)
 	}
 	c.judging()
+	if c.s.Plan != nil && c.good("plan") {
+		c.plan(*c.s.Plan)
+	}
+}
+
+// plan checks a plan that a scenario brings.
+func (c *checker) plan(p sim.Plan) {
+	if p.V != sim.PlanVersion {
+		c.say("plan.v", fmt.Sprintf("the plan has format %d, this simrun reads %d", p.V, sim.PlanVersion), "")
+	}
+	if p.Horizon != c.s.Duration && c.good("duration") {
+		c.say("plan.horizon", fmt.Sprintf("the plan's horizon is %s, but the run ends at %s", span(p.Horizon), span(c.s.Duration)), "write the duration")
+	}
+	within := func(path string, d sim.Duration) {
+		if d < 0 || d > p.Horizon {
+			c.say(path, fmt.Sprintf("%s is %s, which is not between the start and the end of the run", last(path), d), "")
+		}
+	}
+	for i, f := range p.Faults {
+		path := fmt.Sprintf("plan.faults[%d]", i)
+		if !c.required(path+".kind", f.Kind != "") {
+			continue
+		}
+		info, known := sim.FaultByKind(f.Kind)
+		if !known {
+			c.oneOf(path+".kind", "fault", string(f.Kind), faultNames())
+			continue
+		}
+		c.target(path, sim.FaultSpec{Kind: f.Kind, Target: f.Target}, info)
+		within(path+".at", f.At)
+		within(path+".for", f.For)
+		if f.Before != nil && f.After != nil {
+			c.say(path+".after", "give before or after, not both", "")
+		}
+		for name, t := range map[string]*sim.Trigger{"before": f.Before, "after": f.After} {
+			if t != nil && (strings.TrimSpace(t.Pattern) == "" || t.Nth < 1) {
+				c.say(path+"."+name, fmt.Sprintf("%s needs a pattern, a part of the SQL it waits for, and nth, which counts from 1", name), "")
+			}
+		}
+	}
+	for i, d := range p.Phase {
+		within(fmt.Sprintf("plan.phase[%d]", i), d)
+	}
+	for i, list := range p.Delays {
+		for k, d := range list {
+			within(fmt.Sprintf("plan.delays[%d][%d].req", i, k), d.Req)
+			within(fmt.Sprintf("plan.delays[%d][%d].resp", i, k), d.Resp)
+		}
+	}
+	for i, n := range p.Picks {
+		if n < 0 {
+			c.say(fmt.Sprintf("plan.picks[%d]", i), "picks count from 0", "")
+		}
+	}
 }
 
 // words checks the name and the sentences.

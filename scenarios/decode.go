@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -129,11 +131,17 @@ func (d *decoder) text(node ast.Node, v reflect.Value, path string) {
 
 func (d *decoder) str(node ast.Node, v reflect.Value, path string) {
 	switch n := node.(type) {
-	case *ast.StringNode:
-		v.SetString(n.Value)
-		return
-	case *ast.LiteralNode:
-		v.SetString(n.Value.Value)
+	case *ast.StringNode, *ast.LiteralNode:
+		s, _ := scalar(node)
+		// The file itself holds no such character, but "\e" in quotes is one.
+		if i := strings.IndexFunc(s, func(r rune) bool {
+			return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp)
+		}); i >= 0 {
+			r, _ := utf8.DecodeRuneInString(s[i:])
+			d.bad(node, path, fmt.Sprintf("%s holds the character %U, which has no place in a scenario", last(path), r), "")
+			return
+		}
+		v.SetString(s)
 		return
 	case *ast.IntegerNode:
 		if v.Type() == targetType { // a replica's number

@@ -143,3 +143,14 @@ func resolveTrigger(t *sim.TriggerSpec) *sim.TriggerSpec {
 	}
 	return &c
 }
+
+// InvariantLine is the line of src that names an invariant, from 1; the first line where none does.
+func InvariantLine(src []byte, invariant string) int {
+	s, d := parse("", src, nil)
+	for i, name := range s.Invariants {
+		if at := d.places[fmt.Sprintf("invariants[%d]", i)]; name == invariant && at.line > 0 {
+			return at.line
+		}
+	}
+	return 1
+}

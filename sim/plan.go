@@ -14,12 +14,12 @@ const PlanVersion = 1
 
 // A Plan is one draw from a scenario and one run's complete input: nothing is drawn while a run goes on.
 type Plan struct {
-	V       int        `json:"v"`
-	Faults  []Fault    `json:"faults"`           // in order of time; a fault's number in the history is its index + 1
-	Delays  [][]Delay  `json:"delays,omitempty"` // per replica, one per request in turn; both lists wrap round
-	Picks   []int      `json:"picks,omitempty"`  // which of several steps due at one instant goes first; 0 when used up
-	Phase   []Duration `json:"phase,omitempty"`  // start of each replica; wraps round
-	Horizon Duration   `json:"horizon"`          // the replicas are stopped then
+	V       int        `yaml:"v" json:"v"`
+	Faults  []Fault    `yaml:"faults,omitempty" json:"faults"`           // in order of time; a fault's number in the history is its index + 1
+	Delays  [][]Delay  `yaml:"delays,omitempty" json:"delays,omitempty"` // per replica, one per request in turn; both lists wrap round
+	Picks   []int      `yaml:"picks,omitempty" json:"picks,omitempty"`   // which of several steps due at one instant goes first; 0 when used up
+	Phase   []Duration `yaml:"phase,omitempty" json:"phase,omitempty"`   // start of each replica; wraps round
+	Horizon Duration   `yaml:"horizon" json:"horizon"`                   // the replicas are stopped then
 }
 
 // Key is a short name for the plan, the same for equal plans.
@@ -34,24 +34,24 @@ func (p Plan) Key() string {
 
 // A Delay is the time a request spends on its way to the database and its answer on the way back.
 type Delay struct {
-	Req  Duration `json:"req"`
-	Resp Duration `json:"resp"`
+	Req  Duration `yaml:"req" json:"req"`
+	Resp Duration `yaml:"resp" json:"resp"`
 }
 
 // A Fault is one thing that goes wrong, at an instant or at a statement, and heals by itself after For.
 type Fault struct {
-	Kind   FaultKind `json:"kind"`
-	Target Target    `json:"target,omitempty"`
-	At     Duration  `json:"at"`               // with Before or After: not earlier than this
-	Before *Trigger  `json:"before,omitempty"` // just before the nth matching statement of the target reaches the database
-	After  *Trigger  `json:"after,omitempty"`  // just after it was executed, before its answer is delivered
-	For    Duration  `json:"for,omitempty"`
+	Kind   FaultKind `yaml:"kind" json:"kind"`
+	Target Target    `yaml:"target,omitempty" json:"target,omitempty"`
+	At     Duration  `yaml:"at" json:"at"`                             // with Before or After: not earlier than this
+	Before *Trigger  `yaml:"before,omitempty" json:"before,omitempty"` // just before the nth matching statement of the target reaches the database
+	After  *Trigger  `yaml:"after,omitempty" json:"after,omitempty"`   // just after it was executed, before its answer is delivered
+	For    Duration  `yaml:"for,omitempty" json:"for,omitempty"`
 }
 
 // A Trigger is the nth statement, counted from At on and from 1, whose SQL contains Pattern without regard to case.
 type Trigger struct {
-	Pattern string `json:"pattern"`
-	Nth     int    `json:"nth"`
+	Pattern string `yaml:"pattern" json:"pattern"`
+	Nth     int    `yaml:"nth" json:"nth"`
 }
 
 // String says the fault in words: "pause the leader at 20s for 12s".

@@ -41,6 +41,7 @@ const (
 type Entry struct {
 	Name            string           `json:"name"`
 	Shows           string           `json:"shows"`
+	File            string           `json:"file,omitempty"` // the scenario's file, where it does not come with simrun
 	Route           Route            `json:"route"`
 	Impl            string           `json:"impl"`
 	Engine          string           `json:"engine"`

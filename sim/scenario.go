@@ -30,6 +30,9 @@ type Scenario struct {
 	Require    []Require `yaml:"require,omitempty" json:"require,omitempty"`
 	Expect     []Expect  `yaml:"expect,omitempty" json:"expect,omitempty"`
 
+	// Plan, where there is one, is the first schedule whatever the seed is, as it was when it broke something; the others are drawn.
+	Plan *Plan `yaml:"plan,omitempty" json:"plan,omitempty"`
+
 	// StartsAt is the database's date at the start of the run, RFC 3339. Virtual engine only; "" is a fixed date.
 	StartsAt string `yaml:"starts_at,omitempty" json:"starts_at,omitempty"`
 }

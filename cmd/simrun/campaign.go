@@ -14,13 +14,14 @@ import (
 // virtual engines live in processes of their own.
 type task struct {
 	Scenario  sim.Scenario  `json:"scenario"`
+	File      string        `json:"file"` // the scenario's, "" for one that comes with simrun
 	Route     sim.Route     `json:"route"`
 	Impl      string        `json:"impl"`
 	Schedules int           `json:"schedules"`
 	Seed      uint64        `json:"seed"`
 	Budget    time.Duration `json:"budget"` // wall time for new schedules; 0: as many as Schedules says
 	Strategy  string        `json:"strategy"`
-	Past      []sim.Plan    `json:"past"` // plans of earlier failures, tried first
+	Past      []pastPlan    `json:"past"` // plans of earlier failures, tried first
 	Out       string        `json:"out"`
 	Program   string        `json:"program"` // how simrun was called, for the replay line
 	Shrink    bool          `json:"shrink"`
@@ -32,16 +33,24 @@ func (t task) String() string {
 	return fmt.Sprintf("%s.%s.%s", fileName(t.Scenario.Name), t.Route, fileName(t.Impl))
 }
 
+// of is how many schedules there will be at most, 0 where a time is given instead.
+func (t task) of() int {
+	if t.Budget > 0 {
+		return 0
+	}
+	return t.Schedules + len(t.Past)
+}
+
 // An executor carries out tasks, one at a time.
 type executor interface {
-	entry(ctx context.Context, t task, progress func(done int)) (*sim.Entry, error)
-	replay(ctx context.Context, t replayTask) (replayed, error)
+	entry(ctx context.Context, t task, progress func(stage)) (*sim.Entry, error)
+	replay(ctx context.Context, t replayTask, progress func(stage)) (replayed, error)
 	close() error
 }
 
 // campaign carries out tasks over a pool of executors and gathers what they found, in the order of the tasks. What was found
 // up to an interruption is returned with the interruption's cause.
-func campaign(ctx context.Context, tasks []task, pool []executor, onEntry func(sim.Entry), progress func(t task, done int)) ([]sim.Entry, error) {
+func campaign(ctx context.Context, tasks []task, pool []executor, onEntry func(sim.Entry), w *watch) ([]sim.Entry, error) {
 	free := make(chan executor, len(pool))
 	for _, e := range pool {
 		free <- e
@@ -58,7 +67,9 @@ func campaign(ctx context.Context, tasks []task, pool []executor, onEntry func(s
 			}
 			x := <-free
 			defer func() { free <- x }()
-			r, err := x.entry(gctx, t, func(done int) { progress(t, done) })
+			w.at(t.String(), stage{Of: t.of()})
+			r, err := x.entry(gctx, t, func(s stage) { w.at(t.String(), s) })
+			w.finished(t.String())
 			mu.Lock()
 			defer mu.Unlock()
 			if r != nil {

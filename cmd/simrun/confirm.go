@@ -14,7 +14,7 @@ const confirmBudget = 90 * time.Second
 
 // confirmLive carries out the counterexamples of virtual runs with processes on the wall clock, n times each, and notes k of n.
 // A plan that only an exact interleaving breaks may well show 0 of n: that says how rare it is, not that it is wrong.
-func (w *world) confirmLive(ctx context.Context, f runFlags, out *outDir, entries []sim.Entry, n int, say func(format string, a ...any)) error {
+func (w *world) confirmLive(ctx context.Context, f runFlags, out *outDir, entries []sim.Entry, n int, watch *watch, say func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmBudget)
 	defer cancel()
 	var x executor
@@ -29,12 +29,16 @@ func (w *world) confirmLive(ctx context.Context, f runFlags, out *outDir, entrie
 			}
 			if x == nil {
 				f.engine = "live"
-				if x, err = w.executor(ctx, f, out, len(w.pool)+1); err != nil {
+				if x, err = w.executor(ctx, f, out, "live", len(w.pool)+1); err != nil {
 					return err
 				}
 				w.pool = append(w.pool, x)
 			}
-			got, err := x.replay(ctx, replayTask{Counterexample: *ce, Times: n, Out: out.dir})
+			got, err := x.replay(ctx, replayTask{Counterexample: *ce, Times: n, Out: out.dir}, func(s stage) {
+				s.Doing = fmt.Sprintf("confirming %s live, %d of %d", ce.Invariant, s.Done, n)
+				watch.at(entries[i].Name, s)
+			})
+			watch.leave(entries[i].Name)
 			if err != nil && ctx.Err() == nil {
 				return err
 			}
@@ -43,7 +47,7 @@ func (w *world) confirmLive(ctx context.Context, f runFlags, out *outDir, entrie
 			}
 			out.remove(got.History)
 			entries[i].Counterexamples[k].Live = fmt.Sprintf("%d/%d", got.Reproduced, got.Ran)
-			say("%s, %s, %s: %s live %d/%d\n", entries[i].Name, entries[i].Route, entries[i].Impl, ce.Invariant, got.Reproduced, got.Ran)
+			say(fmt.Sprintf("%s, %s, %s: %s live %d/%d", entries[i].Name, entries[i].Route, entries[i].Impl, ce.Invariant, got.Reproduced, got.Ran))
 		}
 	}
 	return nil

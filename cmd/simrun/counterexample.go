@@ -40,9 +40,12 @@ func (j *job) counterexamples(ctx context.Context) {
 			V: sim.CounterexampleVersion, Scenario: j.Scenario, Plan: first.plan, Engine: j.engine.Name(), Route: j.Route, Impl: j.impl.Name,
 			Seed: j.Seed, Schedule: first.index, Invariant: v.Invariant, Expected: expected, TimeScale: first.hist.Header.TimeScale,
 		}
+		ce.Scenario.Replicas = first.replicas
 		if j.Shrink {
+			j.progress(stage{Done: j.result.Schedules, Of: j.of(), Doing: "shrinking for " + v.Invariant})
 			j.shrinkInto(ctx, &ce)
 		}
+		j.progress(stage{Done: j.result.Schedules, Of: j.of(), Doing: "running the smallest schedule for " + v.Invariant + " again"})
 		sum := j.confirm(ctx, &ce, first)
 		if err := j.save(&sum, ce); err != nil {
 			j.result.Status, j.result.Reason = sim.ErrorEntry, err.Error()
@@ -75,8 +78,8 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 		dropFaults(ctx, fails(j.Scenario), ce)
 		return
 	}
-	if ce.Schedule < 0 {
-		return // a past failure is minimal already, and no seed leads to it
+	if ce.Schedule < 0 || ce.Schedule == 0 && j.Scenario.Plan != nil && j.Strategy != exhaustive {
+		return // a past failure, and a scenario's own plan, is minimal already, and no seed leads to it
 	}
 	if j.Strategy == exhaustive {
 		ce.Plan = gen.Reduce(ctx, ce.Plan, fails(j.Scenario))
@@ -205,7 +208,7 @@ func loadCounterexample(path string) (*sim.Counterexample, error) {
 	case ce.V != sim.CounterexampleVersion || ce.Plan.V != sim.PlanVersion:
 		return nil, usagef("%s has format %d with plan format %d; this simrun reads %d and %d", path, ce.V, ce.Plan.V, sim.CounterexampleVersion, sim.PlanVersion)
 	case !invariants.Known(ce.Invariant):
-		return nil, usagef("%s names the invariant %q, which this simrun does not know", path, ce.Invariant)
+		return nil, usagef("%s names the invariant %q, which this simrun does not know%s", path, ce.Invariant, didYouMean(ce.Invariant, invariantNames()))
 	case ce.Scenario.Replicas < 1 || ce.Scenario.Replicas > maxReplicas || ce.Plan.Horizon <= 0 || len(ce.Scenario.Invariants) == 0:
 		return nil, usagef("%s is not a complete counterexample: replicas, horizon or invariants are missing or out of range", path)
 	case !scenarioName.MatchString(ce.Scenario.Name):
@@ -215,11 +218,11 @@ func loadCounterexample(path string) (*sim.Counterexample, error) {
 	case len(ce.Plan.Phase) > 0 && (slices.Min(ce.Plan.Phase) < 0 || slices.Max(ce.Plan.Phase) > ce.Plan.Horizon):
 		return nil, usagef("%s starts a replica before the run or after its end (phase)", path)
 	case !slices.Contains(sim.Routes, ce.Route):
-		return nil, usagef("%s names the route %q; known are %v", path, ce.Route, sim.Routes)
+		return nil, usagef("%s names the route %q%s; known are %v", path, ce.Route, didYouMean(string(ce.Route), routeNames()), sim.Routes)
 	}
 	for _, f := range ce.Plan.Faults {
 		if _, ok := sim.FaultByKind(f.Kind); !ok {
-			return nil, usagef("%s has a fault %q, which this simrun does not know", path, f.Kind)
+			return nil, usagef("%s has a fault %q, which this simrun does not know%s", path, f.Kind, didYouMean(string(f.Kind), faultNames()))
 		}
 	}
 	return &ce, nil

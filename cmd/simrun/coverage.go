@@ -78,9 +78,9 @@ func summary(w io.Writer, r *sim.Result) {
 	if schedules == 0 || r.Seconds == 0 {
 		return
 	}
-	line := fmt.Sprintf("%d schedules, %.1f/s", schedules, float64(schedules)/r.Seconds)
+	line := fmt.Sprintf("%s, %.1f/s", plural(schedules, "schedule"), float64(schedules)/r.Seconds)
 	if statements > 0 {
-		line += fmt.Sprintf("; %d statements, %.0f/s; %.0f virtual seconds, %.0f per second", statements, float64(statements)/r.Seconds, virtual, virtual/r.Seconds)
+		line += fmt.Sprintf("; %s, %.0f/s; %.0f virtual seconds, %.0f per second", plural(statements, "statement"), float64(statements)/r.Seconds, virtual, virtual/r.Seconds)
 	}
 	if again > 0 {
 		line += fmt.Sprintf("; %d run twice, all alike", again)
@@ -96,6 +96,6 @@ func summary(w io.Writer, r *sim.Result) {
 		for _, k := range slices.Sorted(maps.Keys(faults)) {
 			words = append(words, fmt.Sprintf("%s %d", k, faults[k]))
 		}
-		fmt.Fprintf(w, "faults: %s; in %d different states of their targets\n", strings.Join(words, ", "), len(states))
+		fmt.Fprintf(w, "faults: %s; in %s of their targets\n", strings.Join(words, ", "), plural(len(states), "state"))
 	}
 }

@@ -1,13 +1,81 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
+
+// mine is a scenario of a user's own, with more lines where a test wants them.
+func mine(t *testing.T, dir, more string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "mine.yaml"), []byte(`name: mine
+shows: A team's own scenario.
+replicas: 2
+routes: [pgbouncer-transaction]
+impl: naive-pooled
+duration: 45s
+invariants:
+  - no-duplicate-publish
+  - one-leader
+`+more), 0o644))
+}
+
+// Each status of the contract, as a script sees it, with its reason on the line before DONE. 130 and 143 are in TestInterrupted, 70 below.
+func TestEachExitStatus(t *testing.T) {
+	t.Parallel()
+	quick := []string{"run", "mine.yaml", "--schedules", "1", "--seed", "1", "--no-shrink", "--confirm", "0", "--workers", "1"}
+	for _, c := range []struct {
+		name   string
+		more   string
+		env    string
+		args   []string
+		want   int
+		reason string
+	}{
+		{"as expected", "expect: [{invariant: one-leader}]\n", "", quick, exitOK, "exit 0: every verdict as expected"},
+		{"violated", "", "", quick, exitViolated, "exit 1: mine, pgbouncer-transaction, naive-pooled: violated: one-leader"},
+		{"expected and not found", "expect: [{invariant: no-duplicate-publish}]\n", "", append(quick, "--impl", "reference"), exitViolated, "exit 1: mine, pgbouncer-transaction, reference: expected a violation"},
+		{"inconclusive", "require: [{what: elections, at_least: 1}]\n", "", append(quick, "--impl", "reference"), exitInconclusive, "exit 2: mine, pgbouncer-transaction, reference: "},
+		{"usage", "", "", append(quick, "--engine", "quantum"), exitUsage, ""},
+		{"an invalid scenario", "nonsense: 1\n", "", quick, exitUsage, ""},
+		{"nothing ran", "", "", []string{"hunt", "reference"}, exitNothing, ""},
+		{"environment", "", "SIMRUN_PG_BIN=/nowhere", append(quick, "--postgres", "local"), exitEnvironment, "exit 6: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			mine(t, dir, c.more)
+			out, errs, status := simrunWith(t, dir, []string{c.env}, c.args...)
+			require.Equal(t, c.want, status, out+errs)
+			if c.reason != "" {
+				require.Contains(t, out, "\n"+c.reason)
+				require.Regexp(t, `\nexit \d+: [^\n]+\nDONE [^\n]+\n$`, out)
+			}
+		})
+	}
+}
+
+// A panic is a defect of simrun and says so; Go's own status would mean "inconclusive".
+func TestAPanicIsStatus70(t *testing.T) {
+	t.Parallel()
+	var errs bytes.Buffer
+	root := &cobra.Command{Use: "simrun", RunE: func(*cobra.Command, []string) error { panic("a slip") }}
+	root.SetArgs(nil)
+	require.Equal(t, exitInternal, execute(t.Context(), root, &errs))
+	require.Contains(t, errs.String(), "internal error: a slip")
+	require.Contains(t, errs.String(), "please report it")
+	plain := &cobra.Command{Use: "simrun", SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return errors.New("a defect") }}
+	plain.SetArgs(nil)
+	require.Equal(t, exitInternal, execute(t.Context(), plain, &errs))
+}
 
 // The worst status wins, in the order of the contract: 70 > 130, 143 > 1 > 6 > 2 > 5 > 0.
 func TestTheWorstStatusWins(t *testing.T) {

@@ -47,6 +47,9 @@ func explain(w io.Writer, s sim.Scenario, seed uint64, plans int) error {
 	for i := range plans {
 		p := gen.Plan(s, seed, i)
 		fmt.Fprintf(w, "# %d: ", i)
+		if i == 0 && s.Plan != nil {
+			fmt.Fprint(w, "the scenario's own: ")
+		}
 		for j, f := range p.Faults {
 			if j > 0 {
 				fmt.Fprint(w, "; ")

@@ -21,7 +21,7 @@ const firstDepth = 4
 
 // explore carries out the interleavings of one plan's faults until all are seen or the task has had enough. seen are plans
 // that were carried out already.
-func (j *job) explore(ctx context.Context, began time.Time, seen map[string]bool, progress func(done int)) {
+func (j *job) explore(ctx context.Context, began time.Time, seen map[string]bool) {
 	base := gen.Draw(gen.Random, j.Scenario, j.Seed, 0)
 	found := &sim.Exploration{}
 	j.result.Exploration = found
@@ -44,7 +44,7 @@ func (j *job) explore(ctx context.Context, began time.Time, seen map[string]bool
 			seen[s.plan.Key()] = true
 			j.gather(s)
 			done++
-			progress(done)
+			j.progress(stage{Done: j.result.Schedules, Of: j.of()})
 		}
 		found.Interleavings, found.Equivalent = x.Runs, x.Skipped+x.Asleep
 		if err := x.Err(); err != nil && j.failure == nil && ctx.Err() == nil {
@@ -62,7 +62,7 @@ func (j *job) explore(ctx context.Context, began time.Time, seen map[string]bool
 // interleaving carries out the explorer's next run, without a file: its plan is known only afterwards. What is worth
 // keeping is carried out again from the plan, which must give the same history.
 func (j *job) interleaving(ctx context.Context, x *gen.Explorer, i int) (s schedule) {
-	s.index = i
+	s.index, s.replicas = i, j.Scenario.Replicas
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	run := sim.Run{Scenario: j.Scenario, Plan: x.Plan(), Route: j.Route, Impl: j.impl, Seed: j.Seed, Schedule: i}

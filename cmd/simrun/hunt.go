@@ -14,7 +14,6 @@ import (
 
 	"github.com/seed-aafb3a99/simrun/scenarios"
 	"github.com/seed-aafb3a99/simrun/sim"
-	"github.com/seed-aafb3a99/simrun/sim/replica"
 	"github.com/spf13/cobra"
 )
 
@@ -33,7 +32,7 @@ known bug is worth nothing, so the number of schedules it takes is printed. Exit
 			if !cmd.Flags().Changed("seed") {
 				f.seed = rand.Uint64N(1_000_000) + 1
 			}
-			return hunt(cmd.Context(), cmd.OutOrStdout(), args, f)
+			return hunt(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, f)
 		},
 	}
 	fl := c.Flags()
@@ -49,15 +48,11 @@ known bug is worth nothing, so the number of schedules it takes is printed. Exit
 }
 
 // quarry is the tasks in which flaws are expected to be caught, and the flaws that no scenario expects.
-func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, err error) {
-	if len(flaws) == 0 {
-		for _, i := range replica.All() {
-			if i.Models != "" {
-				flaws = append(flaws, i.Name)
-			}
-		}
+func (f *runFlags) quarry(named []string) (tasks []task, unexpected []string, err error) {
+	if len(named) == 0 {
+		named = flaws()
 	}
-	for _, flaw := range flaws {
+	for _, flaw := range named {
 		impl, err := implementation(flaw)
 		if err != nil {
 			return nil, nil, err
@@ -82,14 +77,14 @@ func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, er
 	return tasks, unexpected, nil
 }
 
-func hunt(ctx context.Context, stdout io.Writer, flaws []string, f runFlags) error {
+func hunt(ctx context.Context, stdout, stderr io.Writer, named []string, f runFlags) error {
 	if f.schedules < 1 {
 		return usagef("--schedules must be from 1 to %d", maxSchedules)
 	}
 	if err := f.validate(); err != nil {
 		return err
 	}
-	tasks, unexpected, err := f.quarry(flaws)
+	tasks, unexpected, err := f.quarry(named)
 	if err != nil {
 		return err
 	}
@@ -114,10 +109,12 @@ func hunt(ctx context.Context, stdout io.Writer, flaws []string, f runFlags) err
 	}
 	fmt.Fprintf(stdout, "%s  seed %d  engine %s  postgres %s  pgbouncer %s\n", version(), f.seed, f.engine, w.postgres, w.pgbouncer)
 	done := 0
+	watch := newWatch(stderr, nil, len(tasks))
 	entries, err := campaign(ctx, tasks, w.pool, func(e sim.Entry) {
 		done++
-		fmt.Fprintf(stdout, "%d/%d  %s in %s, %s: %s after %d schedules\n", done, len(tasks), e.Impl, e.Name, e.Route, map[bool]string{true: "caught", false: "not caught"}[e.Status == sim.Passed], e.Schedules)
-	}, func(task, int) {})
+		fmt.Fprintf(stdout, "%d/%d  %s in %s, %s: %s after %s\n", done, len(tasks), e.Impl, e.Name, e.Route, map[bool]string{true: "caught", false: "not caught"}[e.Status == sim.Passed], plural(e.Schedules, "schedule"))
+	}, watch)
+	watch.close()
 	if err = errors.Join(err, w.close()); err != nil {
 		detectionTable(stdout, entries) // what there is
 		return err

@@ -39,6 +39,7 @@ type job struct {
 	failures map[string]schedule // invariant -> the first schedule that violated it
 	memo     map[string]map[string]bool
 	failure  error // of the harness
+	progress func(stage)
 }
 
 // selfCheckEvery is the share of plans that --selfcheck runs twice: one in so many, the first always.
@@ -48,6 +49,7 @@ const selfCheckEvery = 5
 type schedule struct {
 	index    int
 	plan     sim.Plan
+	replicas int
 	verdicts []sim.Verdict
 	hist     *sim.History
 	digest   string
@@ -73,7 +75,7 @@ func (x *local) begin(t task) (*job, error) {
 	return &job{
 		task: t, engine: x.engine, impl: impl, out: &outDir{t.Out}, seen: map[sim.Metric]int{}, digests: sha256.New(), failures: map[string]schedule{}, memo: map[string]map[string]bool{},
 		result: &sim.Entry{
-			Name: t.Scenario.Name, Shows: t.Scenario.Shows, Route: t.Route, Impl: impl.Name, Engine: x.engine.Name(),
+			Name: t.Scenario.Name, Shows: t.Scenario.Shows, File: t.File, Route: t.Route, Impl: impl.Name, Engine: x.engine.Name(),
 			Expected: append([]string{}, expected...), Require: map[string]sim.Count{}, Verdicts: []sim.EntryVerdict{},
 			Counterexamples: []sim.CounterSummary{}, Histories: []string{},
 		},
@@ -81,16 +83,19 @@ func (x *local) begin(t task) (*job, error) {
 }
 
 // entry runs the schedules of a task. An error ends the whole campaign; the entry is nil when nothing of it ran.
-func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*sim.Entry, error) {
+func (x *local) entry(ctx context.Context, t task, progress func(stage)) (*sim.Entry, error) {
 	j, err := x.begin(t)
 	if err != nil {
 		return nil, err
 	}
+	j.progress = progress
 	began := time.Now()
 	known := map[string]bool{}
-	for k, plan := range t.Past {
-		if s := j.schedule(ctx, plan, -1-k, ""); ctx.Err() == nil {
-			known[plan.Key()] = true
+	for k, past := range t.Past {
+		sc := j.Scenario
+		sc.Replicas = past.Replicas
+		if s := j.with(sc).schedule(ctx, past.Plan, -1-k, ""); ctx.Err() == nil {
+			known[past.Plan.Key()] = known[past.Plan.Key()] || past.Replicas == j.Scenario.Replicas
 			j.gather(s)
 		} else {
 			j.out.remove(s.file)
@@ -100,7 +105,7 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 		}
 	}
 	if t.Strategy == exhaustive {
-		j.explore(ctx, began, known, progress)
+		j.explore(ctx, began, known)
 	}
 	for i := 0; t.Strategy != exhaustive && j.more(began, i) && ctx.Err() == nil && j.failure == nil && !j.enough(); i++ {
 		plan := gen.Draw(gen.Strategy(t.Strategy), t.Scenario, t.Seed, i)
@@ -117,7 +122,7 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 			break // cut short: it says nothing
 		}
 		j.gather(s)
-		progress(i + 1)
+		progress(stage{Done: i + 1 + len(t.Past), Of: t.of()})
 	}
 	if j.result.Schedules == 0 {
 		return nil, nil
@@ -127,7 +132,7 @@ func (x *local) entry(ctx context.Context, t task, progress func(done int)) (*si
 		j.counterexamples(ctx)
 	}
 	if ctx.Err() != nil && j.result.Status == sim.Passed {
-		j.result.Status, j.result.Reason = sim.InconclusiveEntry, fmt.Sprintf("interrupted after %d of %d schedules", j.result.Schedules, t.Schedules)
+		j.result.Status, j.result.Reason = sim.InconclusiveEntry, fmt.Sprintf("interrupted after %d of %s", j.result.Schedules, plural(t.Schedules, "schedule"))
 	}
 	j.result.WallSeconds = time.Since(began).Seconds()
 	var env *sim.EnvironmentError
@@ -156,7 +161,7 @@ func (j *job) enough() bool {
 
 // schedule carries out one plan and judges it; tag keeps the file of a re-run apart.
 func (j *job) schedule(ctx context.Context, plan sim.Plan, i int, tag string) (s schedule) {
-	s.plan, s.index = plan, i
+	s.plan, s.index, s.replicas = plan, i, j.Scenario.Replicas
 	name := fmt.Sprintf("%s.%d%s.jsonl", j.task, i, tag)
 	file, err := j.out.createHistory(name)
 	if err != nil {

@@ -16,29 +16,32 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func main() { os.Exit(mainStatus()) }
+func main() {
+	ctx, stop := withSignals(context.Background())
+	status := execute(ctx, newRoot(os.Stdout, os.Stderr), os.Stderr)
+	stop()
+	os.Exit(status)
+}
 
-// mainStatus runs the command line. A panic is status 70: Go's own 2 would read as "inconclusive".
-func mainStatus() (status int) {
+// execute runs the command line and returns its exit status. A panic is status 70: Go's own 2 would read as "inconclusive".
+func execute(ctx context.Context, root *cobra.Command, stderr io.Writer) (status int) {
 	defer func() {
 		if p := recover(); p != nil {
-			fmt.Fprintf(os.Stderr, "simrun: internal error: %v\n%s\nThis is a defect of simrun: please report it with the lines above.\n", p, debug.Stack())
+			fmt.Fprintf(stderr, "simrun: internal error: %v\n%s\nThis is a defect of simrun: please report it with the lines above.\n", p, debug.Stack())
 			status = exitInternal
 		}
 	}()
-	ctx, stop := withSignals(context.Background())
-	defer stop()
-	root := newRoot(os.Stdout, os.Stderr)
+	stderr = safeWriter{stderr}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
 	var reported statusError
 	if !errors.As(err, &reported) {
-		fmt.Fprintf(os.Stderr, "simrun: %s\n", strings.TrimPrefix(err.Error(), "simrun: "))
+		fmt.Fprintf(stderr, "simrun: %s\n", strings.TrimPrefix(err.Error(), "simrun: "))
 		var usage usageError
 		if errors.As(err, &usage) && cmd != nil {
-			fmt.Fprintf(os.Stderr, "Try: %s --help\n", cmd.CommandPath())
+			fmt.Fprintf(stderr, "Try: %s --help\n", cmd.CommandPath())
 		}
 	}
 	return statusOf(err)
@@ -89,11 +92,14 @@ replays it, and a page to look at.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetOut(out)
-	root.SetErr(errs)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{err} })
+	root.SetOut(safeWriter{out})
+	root.SetErr(safeWriter{errs})
+	root.Version = release
+	root.SetVersionTemplate(version() + "\n")
+	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(runCommand(), listCommand(), replayCommand(), judgeCommand(), reportCommand(), huntCommand(), explainCommand(), validateCommand(), doctorCommand(), completionCommand(), versionCommand())
+	root.AddCommand(runCommand(), listCommand(), replayCommand(), judgeCommand(), reportCommand(), huntCommand(), explainCommand(), newCommand(), validateCommand(), schemaCommand(), probeCommand(), doctorCommand(), cleanCommand(), completionCommand(), versionCommand())
+	completions(root)
 	root.AddCommand(internalCommands()...)
 	for _, c := range root.Commands() {
 		commandNames = append(commandNames, c.Name())

@@ -34,9 +34,15 @@ func TestMain(m *testing.M) {
 // simrun runs the command line in a directory of its own and returns stdout, stderr and the exit status.
 func simrun(t *testing.T, dir string, args ...string) (string, string, int) {
 	t.Helper()
+	return simrunWith(t, dir, nil, args...)
+}
+
+// simrunWith is simrun with variables of the environment.
+func simrunWith(t *testing.T, dir string, env []string, args ...string) (string, string, int) {
+	t.Helper()
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CI=", "SIMRUN_DSN=", "RAPID_SEED=abc", "NO_COLOR=1")
+	cmd.Env = append(append(os.Environ(), "CI=", "GITHUB_ACTIONS=", "SIMRUN_DSN=", "RAPID_SEED=abc", "NO_COLOR=1"), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -77,18 +83,29 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"run", "--postgres", "postgres://me:secret@h/db"}, "SIMRUN_DSN"},
 		{[]string{"run", "--postgres", "dsn"}, "SIMRUN_DSN"},
 		{[]string{"run", "--postgres", "docker"}, "not built yet"},
-		{[]string{"run", "--strategy", "exhaustive"}, "not built yet"},
-		{[]string{"run", "--strategy", "luck"}, "random or pct"},
+		{[]string{"run", "--strategy", "exhaustive", "--engine", "live"}, "needs the virtual engine"},
+		{[]string{"run", "--strategy", "luck"}, "random, pct or exhaustive"},
 		{[]string{"run", "--schedules", "-1"}, "--schedules"},
 		{[]string{"run", "--schedules", "x"}, "--schedules"},
 		{[]string{"run", "--schedules", "3", "--for", "1m"}, "not both"},
 		{[]string{"run", "--all", "steady"}, "not both"},
+		{[]string{"run", "--last-failed", "steady"}, "not both"},
+		{[]string{"run", "--last-failed", "--route", "direct"}, "leave --route out"},
 		{[]string{"run", "--replicas", "1000"}, "--replicas"},
 		{[]string{"run", "no/such/file.yaml"}, "no/such/file.yaml"},
 		{[]string{"replay"}, "arg"},
 		{[]string{"replay", "nowhere.json"}, "nowhere.json"},
-		{[]string{"judge", "nowhere"}, "nowhere"},
-		{[]string{"report", "nowhere"}, "nowhere"},
+		{[]string{"judge", "nowhere"}, "simrun-out/latest"},
+		{[]string{"judge", "."}, "simrun-out/latest"},
+		{[]string{"judge", ".", "--invariant", "one-leadr"}, `did you mean "one-leader"?`},
+		{[]string{"explain", "kil-leader"}, `did you mean "kill-leader"?`},
+		{[]string{"hunt", "naive-poled"}, `did you mean "naive-pooled"?`},
+		{[]string{"run", "--sead", "1"}, `did you mean "--seed"?`},
+		{[]string{"run", "--seed", "-1"}, `--seed must be a whole number from 0 on, not "-1"`},
+		{[]string{"explain", "steady", "--seed", "x"}, `--seed must be a whole number from 0 on, not "x"`},
+		{[]string{"run", "--for", "5"}, `--for must be a time such as 30s or 5m, not "5"`},
+		{[]string{"run", "--json=perhaps"}, `--json must be true or false, not "perhaps"`},
+		{[]string{"report", "nowhere"}, "simrun-out/latest"},
 		{[]string{"list", "extra"}, "extra"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
@@ -111,6 +128,8 @@ func TestHostileCounterexamples(t *testing.T) {
 	for name, content := range map[string]string{
 		"empty": "", "no json": "{", "a list": "[1]", "no version": "{}", "future": `{"v":99,"plan":{"v":1}}`,
 		"no scenario": `{"v":1,"plan":{"v":1},"invariant":"one-leader"}`, "bad duration": `{"v":1,"plan":{"v":1,"horizon":5}}`,
+		"unknown route":     `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"one-leader","route":"\u001b]0;owned\u0007","scenario":{"name":"x","replicas":1,"invariants":["one-leader"]}}`,
+		"escape sequences":  `{"v":1,"\u001b]0;owned\u0007":1}`,
 		"unknown invariant": `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"nope"}`,
 		"huge replicas":     `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"one-leader","scenario":{"replicas":1000000,"invariants":["one-leader"]}}`,
 		"binary":            "\x00\xff\xfe",
@@ -124,8 +143,45 @@ func TestHostileCounterexamples(t *testing.T) {
 			require.Equal(t, exitUsage, status, errs)
 			require.Contains(t, errs, "x.json")
 			require.NotContains(t, errs, "goroutine")
+			require.NotContains(t, errs, "\x1b")
 		})
 	}
+}
+
+// A shell completes names of scenarios, flaws, routes and invariants, and files of the right kind.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "kill"}, "kill-leader\n:4\n"}, {[]string{"run", "my-"}, "yaml\nyml\n:8\n"}, {[]string{"run", "--route", "dir"}, "direct\n:4\n"},
+		{[]string{"hunt", "naive-"}, "naive-pooled\n:4\n"}, {[]string{"judge", "--invariant", "one-"}, "one-leader\n:4\n"}, {[]string{"replay", ""}, "json\n:8\n"},
+		{[]string{"replay", "--engine", "l"}, "live\n:4\n"}, {[]string{"explain", "stor"}, "stormy\n:4\n"},
+	} {
+		out, errs, status := simrun(t, t.TempDir(), append([]string{"__complete"}, c.args...)...)
+		require.Zero(t, status, errs)
+		require.Equal(t, c.want, out, c.args)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		out, errs, status := simrun(t, t.TempDir(), "completion", shell)
+		require.Zero(t, status, errs)
+		require.Contains(t, out, "__complete")
+		require.NotContains(t, out, "\uFFFD")
+	}
+	_, errs, status := simrun(t, t.TempDir(), "completion", "bsh")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, errs, "bash, zsh")
+}
+
+// The schema in docs/ is the one that simrun prints. To write it anew: go run ./cmd/simrun schema > docs/scenario.schema.json
+func TestSchemaInTheDocs(t *testing.T) {
+	t.Parallel()
+	want, err := os.ReadFile("../../docs/scenario.schema.json")
+	require.NoError(t, err)
+	out, errs, status := simrun(t, t.TempDir(), "schema")
+	require.Zero(t, status, errs)
+	require.Equal(t, string(want), out)
 }
 
 func TestListAndVersion(t *testing.T) {
@@ -144,6 +200,11 @@ func TestListAndVersion(t *testing.T) {
 	out, _, status = simrun(t, t.TempDir(), "version")
 	require.Zero(t, status)
 	require.Equal(t, "simrun "+release, strings.TrimSpace(out))
+	for _, spelling := range []string{"--version", "-v"} {
+		out, _, status = simrun(t, t.TempDir(), spelling)
+		require.Zero(t, status)
+		require.Equal(t, "simrun "+release+"\n", out)
+	}
 	out, _, status = simrun(t, t.TempDir(), "version", "--json")
 	require.Zero(t, status)
 	require.Contains(t, out, "github.com/Shopify/toxiproxy/v2")

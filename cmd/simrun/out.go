@@ -7,13 +7,33 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/sim"
+	"golang.org/x/sys/unix"
 )
 
 // An outDir is the folder of one run: <out>/<utc>-<seed>, with <out>/latest pointing at it.
 type outDir struct{ dir string }
+
+// folders are the results folders of this process, open and locked, so that simrun clean leaves them alone. They stay so until the process ends.
+var (
+	foldersMu sync.Mutex
+	folders   []*os.File
+)
+
+// claim locks a results folder. Where a file system has no locks there is no protection, and no harm either.
+func claim(dir string) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	foldersMu.Lock()
+	defer foldersMu.Unlock()
+	folders = append(folders, f)
+}
 
 // newOutDir makes the folder. Two runs of one second and seed get different ones.
 func newOutDir(root string, seed uint64, now time.Time) (*outDir, error) {
@@ -34,6 +54,7 @@ func newOutDir(root string, seed uint64, now time.Time) (*outDir, error) {
 		if err != nil {
 			return nil, &sim.EnvironmentError{Problem: fmt.Sprintf("the folder %s cannot be written to; name another with --out", root), Err: err}
 		}
+		claim(dir)
 		for _, sub := range []string{"histories", "counterexamples", "logs"} {
 			if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
 				return nil, &sim.EnvironmentError{Problem: "the results folder cannot be made", Err: err}

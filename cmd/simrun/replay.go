@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/invariants"
@@ -34,7 +36,7 @@ violation was not reproduced, 0 when an unexpected one was not.`,
 			if cmd.Flags().Changed("times") && n < 1 {
 				return usagef("-n must be from 1 to %d", maxSchedules)
 			}
-			return replay(cmd.Context(), cmd.OutOrStdout(), args[0], f, n, cmd.Flags().Changed("engine"))
+			return replay(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], f, n, cmd.Flags().Changed("engine"))
 		},
 	}
 	fl := c.Flags()
@@ -46,7 +48,7 @@ violation was not reproduced, 0 when an unexpected one was not.`,
 	return c
 }
 
-func replay(ctx context.Context, stdout io.Writer, file string, f runFlags, n int, other bool) error {
+func replay(ctx context.Context, stdout, stderr io.Writer, file string, f runFlags, n int, other bool) error {
 	ce, err := loadCounterexample(file)
 	if err != nil {
 		return err
@@ -84,7 +86,9 @@ func replay(ctx context.Context, stdout io.Writer, file string, f runFlags, n in
 	if err != nil {
 		return err
 	}
-	got, err := w.pool[0].replay(ctx, replayTask{Counterexample: *ce, Times: n, Out: out.dir})
+	watch := newWatch(stderr, nil, 0)
+	got, err := w.pool[0].replay(ctx, replayTask{Counterexample: *ce, Times: n, Out: out.dir}, func(s stage) { watch.at("replay", s) })
+	watch.close()
 	err = errors.Join(err, w.close())
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -127,7 +131,7 @@ type replayed struct {
 	History    string         `json:"history"` // of the first run that reproduced it, else of the first
 }
 
-func (x *local) replay(ctx context.Context, t replayTask) (replayed, error) {
+func (x *local) replay(ctx context.Context, t replayTask, progress func(stage)) (replayed, error) {
 	ce := t.Counterexample
 	j, err := x.begin(task{Scenario: ce.Scenario, Route: ce.Route, Impl: ce.Impl, Seed: ce.Seed, Out: t.Out})
 	if err != nil {
@@ -140,6 +144,7 @@ func (x *local) replay(ctx context.Context, t replayTask) (replayed, error) {
 			return got, s.err
 		}
 		got.Ran++
+		progress(stage{Done: got.Ran, Of: t.Times})
 		got.Digests[s.digest]++
 		shows := s.violated(ce.Invariant)
 		switch {
@@ -172,57 +177,101 @@ func judgeCommand() *cobra.Command {
 	return c
 }
 
-// judge prints a line for each verdict. The exit status is 1 for a violation that the scenario does not expect, 2 for an inconclusive verdict.
+// judge prints a line for each verdict. The exit status is that of a run: 1 for a violation that nobody expected, or when a results
+// folder no longer holds one that was expected; 2 for an inconclusive verdict.
 func judge(stdout io.Writer, args, names []string) error {
 	for _, n := range names {
 		if !invariants.Known(n) {
-			return usagef("there is no invariant %q%s", n, didYouMean(n, invariantNames()))
+			return usagef("there is no invariant %q%s; see simrun list", n, didYouMean(n, invariantNames()))
 		}
 	}
-	var files []string
+	groups, order := map[string]*judged{}, []*judged{}
 	for _, a := range args {
-		found, err := historiesIn(a)
+		files, err := historiesIn(a)
 		if err != nil {
 			return err
 		}
-		files = append(files, found...)
-	}
-	if len(files) == 0 {
-		fmt.Fprintln(stdout, "no histories found")
-		return statusError{exitNothing}
+		for _, file := range files {
+			h, err := readHistoryFile(file)
+			if err != nil {
+				return usageError{err}
+			}
+			key := fmt.Sprintf("%s, %s, %s", h.Header.Scenario.Name, h.Header.Route, h.Header.Impl)
+			g := groups[key]
+			if g == nil {
+				g = &judged{name: key, expected: h.Header.Scenario.ExpectFor(h.Header.Impl, h.Header.Route), found: map[string]bool{}}
+				if len(names) > 0 {
+					g.expected = slices.DeleteFunc(g.expected, func(n string) bool { return !slices.Contains(names, n) })
+				}
+				groups[key], order = g, append(order, g)
+			}
+			g.whole = g.whole || a != file
+			g.print(stdout, file, h, names)
+		}
 	}
 	status := exitOK
-	for _, file := range files {
-		h, err := readHistoryFile(file)
-		if err != nil {
-			return usageError{err}
+	for _, g := range order {
+		s, why := g.status()
+		if why != "" {
+			fmt.Fprintf(stdout, "%s: %s\n", g.name, why)
 		}
-		judged := names
-		if len(judged) == 0 {
-			judged = h.Header.Scenario.Invariants
-		}
-		expected := h.Header.Scenario.ExpectFor(h.Header.Impl, h.Header.Route)
-		for _, v := range invariants.Check(judged, h) {
-			note := ""
-			switch {
-			case v.Status == sim.StatusViolated && len(expected) > 0:
-				note = " (a violation is expected here)"
-			case v.Status == sim.StatusViolated:
-				status = worse(status, exitViolated)
-			case v.Status == sim.StatusInconclusive:
-				status = worse(status, exitInconclusive)
-				note = ": " + v.Reason
-			}
-			fmt.Fprintf(stdout, "%-12s %s  %s%s\n", v.Status, v.Invariant, filepath.Base(file), note)
-			for _, x := range v.Violations {
-				fmt.Fprintf(stdout, "             %s\n", x.Text)
-			}
-		}
+		status = worse(status, s)
 	}
 	if status != exitOK {
 		return statusError{status}
 	}
 	return nil
+}
+
+// judged is what the judges said of the histories of one scenario, route and implementation.
+type judged struct {
+	name         string
+	expected     []string
+	whole        bool // a folder was judged, and with it all that its run found
+	found        map[string]bool
+	inconclusive bool
+}
+
+func (g *judged) print(w io.Writer, file string, h *sim.History, names []string) {
+	if len(names) == 0 {
+		names = h.Header.Scenario.Invariants
+	}
+	for _, v := range invariants.Check(names, h) {
+		note := ""
+		switch {
+		case v.Status == sim.StatusViolated && slices.Contains(g.expected, v.Invariant):
+			note = ", as expected"
+		case v.Status == sim.StatusViolated && len(g.expected) > 0:
+			note = ", besides what was expected"
+		case v.Status == sim.StatusInconclusive:
+			note = ": " + v.Reason
+			g.inconclusive = true
+		}
+		if v.Status == sim.StatusViolated {
+			g.found[v.Invariant] = true
+		}
+		fmt.Fprintf(w, "%-12s %s  %s%s\n", v.Status, v.Invariant, filepath.Base(file), note)
+		for _, x := range v.Violations {
+			fmt.Fprintf(w, "             %s\n", x.Text)
+		}
+	}
+}
+
+// status is what the histories together come to, and why where their lines do not say it. What was found besides the expected
+// violations is collateral only where these were found.
+func (g *judged) status() (int, string) {
+	absent := slices.DeleteFunc(slices.Clone(g.expected), func(n string) bool { return g.found[n] })
+	switch {
+	case len(g.expected) > 0 && len(absent) == 0:
+		return exitOK, ""
+	case len(absent) > 0 && g.whole:
+		return exitViolated, "expected a violation of " + strings.Join(absent, ", ") + " and found none"
+	case slices.ContainsFunc(slices.Collect(maps.Keys(g.found)), func(n string) bool { return !slices.Contains(g.expected, n) }):
+		return exitViolated, ""
+	case g.inconclusive:
+		return exitInconclusive, ""
+	}
+	return exitOK, ""
 }
 
 func invariantNames() (names []string) {
@@ -234,20 +283,28 @@ func invariantNames() (names []string) {
 
 // historiesIn is the history files a path means: itself, or those of a results folder.
 func historiesIn(path string) ([]string, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, usagef("there is no %s; name a results folder such as %s, or a history, which ends in .jsonl", path, filepath.Join("simrun-out", "latest"))
+	}
 	if filepath.Ext(path) == ".jsonl" {
 		return []string{path}, nil
 	}
-	for _, pattern := range []string{"histories/*.jsonl", "*.jsonl"} {
-		files, err := filepath.Glob(filepath.Join(path, pattern))
+	for _, folder := range []string{filepath.Join(path, "histories"), path} {
+		entries, err := os.ReadDir(folder)
 		if err != nil {
-			return nil, usageError{err}
+			continue
+		}
+		var files []string
+		for _, e := range entries {
+			if filepath.Ext(e.Name()) == ".jsonl" {
+				files = append(files, filepath.Join(folder, e.Name()))
+			}
 		}
 		if len(files) > 0 {
-			slices.Sort(files)
 			return files, nil
 		}
 	}
-	return nil, usagef("%s holds no histories (*.jsonl)", path)
+	return nil, usagef("%s holds no histories (*.jsonl); name a results folder such as %s", path, filepath.Join("simrun-out", "latest"))
 }
 
 func reportCommand() *cobra.Command {
@@ -269,7 +326,7 @@ func reportCommand() *cobra.Command {
 				return err
 			}
 			if output == "-" {
-				_, err := cmd.OutOrStdout().Write(b)
+				_, err := raw(cmd.OutOrStdout()).Write(b) // a page may hold any character
 				return err
 			}
 			if err := writeFile(output, b); err != nil {
@@ -286,6 +343,23 @@ func reportCommand() *cobra.Command {
 type writerBuffer []byte
 
 func (b *writerBuffer) Write(p []byte) (int, error) { *b = append(*b, p...); return len(p), nil }
+
+func schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of scenario files, for editors", Args: cobra.NoArgs,
+		Long: `Print the JSON Schema (draft 2020-12) of scenario files. Editors complete and check by it: save it beside your files, and begin each with
+# yaml-language-server: $schema=scenario.schema.json`,
+		Example: "  simrun schema > scenario.schema.json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := scenarios.Schema(scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...))
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(b)
+			return err
+		},
+	}
+}
 
 func validateCommand() *cobra.Command {
 	return &cobra.Command{

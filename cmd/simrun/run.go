@@ -47,6 +47,7 @@ type runFlags struct {
 	keep      bool
 	confirm   int
 	all       bool
+	failed    bool // only what did not pass in the last run
 	timeScale float64
 	timeout   time.Duration
 }
@@ -65,6 +66,7 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
   simrun run kill-leader --route pgbouncer-session --schedules 10 --seed 7
   simrun run two-leaders-pooler --impl naive-pooled
   simrun run my-scenario.yaml --junit junit.xml
+  simrun run --last-failed
   SIMRUN_DSN=postgres://me@db.example/postgres simrun run steady --postgres dsn`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("seed") {
@@ -75,11 +77,22 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 					return usagef("--%s must be more than 0; leave it out for the default", name)
 				}
 			}
-			return run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, f)
+			if f.failed {
+				for _, name := range []string{"all", "route", "impl"} {
+					if cmd.Flags().Changed(name) {
+						return usagef("--last-failed runs what failed, as it was: leave --%s out", name)
+					}
+				}
+				if len(args) > 0 {
+					return usagef("give names or --last-failed, not both")
+				}
+			}
+			return run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args, f, cmd.Flags().Changed)
 		},
 	}
 	fl := c.Flags()
 	fl.BoolVar(&f.all, "all", false, "every scenario")
+	fl.BoolVar(&f.failed, "last-failed", false, "only what did not pass in the last run (OUT/latest), with its seed and engine, and the plans that failed first")
 	fl.StringVar(&f.engine, "engine", defaultEngine, "virtual (virtual time, exact replay) or live (processes, the wall clock)")
 	fl.StringArrayVar(&f.routes, "route", nil, "only this route: direct, pgbouncer-session, pgbouncer-transaction, pgbouncer-statement (may be repeated)")
 	fl.StringArrayVar(&f.impls, "impl", nil, "this implementation instead of the scenario's: a NAME of `simrun list` (may be repeated)")
@@ -181,19 +194,33 @@ func implementation(name string) (sim.Implementation, error) {
 	return i, nil
 }
 
+// A choice is a scenario to run, and the file it was read from, if any.
+type choice struct {
+	sim.Scenario
+	file string
+}
+
+func builtins(list []sim.Scenario) (out []choice) {
+	for _, s := range list {
+		out = append(out, choice{Scenario: s})
+	}
+	return out
+}
+
 // chosen is the scenarios that the arguments name.
-func (f *runFlags) chosen(args []string) ([]sim.Scenario, error) {
+func (f *runFlags) chosen(args []string) ([]choice, error) {
 	if f.all && len(args) > 0 {
 		return nil, usagef("give names or --all, not both")
 	}
 	if f.all {
-		return scenarios.All(), nil
+		return builtins(scenarios.All()), nil
 	}
 	if len(args) == 0 {
-		return scenarios.Suite("core"), nil
+		return builtins(scenarios.Suite("core")), nil
 	}
-	var out []sim.Scenario
+	var out []choice
 	var errs []error
+	first := map[string]string{}
 	for i, a := range args {
 		if slices.Contains(args[:i], a) {
 			continue
@@ -203,7 +230,16 @@ func (f *runFlags) chosen(args []string) ([]sim.Scenario, error) {
 			errs = append(errs, err)
 			continue
 		}
-		out = append(out, *s)
+		if other, taken := first[s.Name]; taken {
+			errs = append(errs, fmt.Errorf("%s and %s both hold a scenario named %s; results are told apart by names: give one of them another", other, a, s.Name))
+			continue
+		}
+		first[s.Name] = a
+		c := choice{Scenario: *s}
+		if isFile(a) {
+			c.file = a
+		}
+		out = append(out, c)
 	}
 	if len(errs) > 0 {
 		return nil, usageError{errors.Join(errs...)}
@@ -211,23 +247,24 @@ func (f *runFlags) chosen(args []string) ([]sim.Scenario, error) {
 	return out, nil
 }
 
+// isFile says whether an argument means a file, and not a scenario that comes with simrun.
+func isFile(arg string) bool {
+	return strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") || strings.ContainsRune(arg, filepath.Separator)
+}
+
 func loadScenario(arg string) (*sim.Scenario, error) {
-	if strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml") || strings.ContainsRune(arg, filepath.Separator) {
+	if isFile(arg) {
 		return scenarios.Load(arg, scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...))
 	}
 	if s, ok := scenarios.ByName(arg); ok {
 		return &s, nil
 	}
-	var names []string
-	for _, s := range scenarios.All() {
-		names = append(names, s.Name)
-	}
-	return nil, usagef("there is no scenario %q%s; see simrun list, or give a file that ends in .yaml", arg, didYouMean(arg, names))
+	return nil, usagef("there is no scenario %q%s; see simrun list, or give a file that ends in .yaml", arg, didYouMean(arg, scenarios.Names()))
 }
 
 // tasks turns flags and scenarios into what is to be done. What cannot be done is an error where it was named, and otherwise
 // left out with a reason.
-func (f *runFlags) tasks(chosen []sim.Scenario, named bool) (out []task, leftOut []string, err error) {
+func (f *runFlags) tasks(chosen []choice, named bool) (out []task, leftOut []string, err error) {
 	schedules := f.schedules
 	if schedules == 0 {
 		schedules = map[string]int{"virtual": 10, "live": 2}[f.engine]
@@ -253,7 +290,7 @@ func (f *runFlags) tasks(chosen []sim.Scenario, named bool) (out []task, leftOut
 		for _, r := range routes {
 			for _, name := range names {
 				t := task{
-					Scenario: s, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy, Program: os.Args[0],
+					Scenario: s.Scenario, File: s.file, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy, Program: os.Args[0],
 					Shrink: !f.noShrink, Keep: f.keep, Check: f.selfcheck && f.engine == "virtual",
 				}
 				impl, err := implementation(t.Impl)
@@ -289,15 +326,11 @@ func (f *runFlags) possible(t task, impl sim.Implementation) error {
 	return nil
 }
 
-func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlags) error {
+func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlags, given func(flag string) bool) error {
 	if err := f.validate(); err != nil {
 		return err
 	}
-	chosen, err := f.chosen(args)
-	if err != nil {
-		return err
-	}
-	tasks, leftOut, err := f.tasks(chosen, len(args) > 0)
+	tasks, notes, err := f.plan(args, given)
 	if err != nil {
 		return err
 	}
@@ -305,46 +338,86 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 	if f.json {
 		talk = stderr
 	}
-	began := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)
 	defer cancel()
-	if f.junit != "" {
-		if err := writable(f.junit); err != nil {
+	r := &runner{runFlags: f, talk: talk, stderr: stderr, began: time.Now()}
+	r.lines = reports.NewTerminal(raw(talk)) // it makes its text safe itself, and redraws
+	r.result = sim.Result{Schema: sim.ResultVersion, Seed: f.seed, StartedAt: r.began.UTC(), Scenarios: []sim.Entry{}}
+	r.result.Versions = sim.Versions{Simrun: version(), Go: runtime.Version()}
+	fmt.Fprintf(talk, "%s  seed %d  engine %s\n", version(), f.seed, f.engine)
+	for _, note := range notes {
+		fmt.Fprintln(talk, note)
+	}
+	if f.failed && len(tasks) == 0 {
+		r.result.ExitStatus, r.result.ExitReason = exitNothing, "nothing failed in "+filepath.Join(f.out, "latest")
+	} else if r.out, err = f.prepare(r.began); err != nil {
+		r.result.ExitStatus, r.result.ExitReason = exitStatus(nil, err)
+		r.lastWords()
+	} else {
+		r.run(ctx, tasks)
+	}
+	tellGitHub(talk, stderr, &r.result)
+	if f.json {
+		if err := reports.JSON(raw(stdout), &r.result); err != nil {
 			return err
 		}
 	}
-	out, err := newOutDir(f.out, f.seed, began)
-	if err != nil {
-		return err
+	r.lines.Done(&r.result)
+	if r.result.ExitStatus != exitOK {
+		return statusError{r.result.ExitStatus}
 	}
-	fmt.Fprintf(talk, "%s  seed %d  engine %s\n", version(), f.seed, f.engine)
-	for _, why := range leftOut {
-		fmt.Fprintf(talk, "left out: %s\n", why)
-	}
+	return nil
+}
 
-	result := sim.Result{Schema: sim.ResultVersion, Seed: f.seed, StartedAt: began.UTC(), Scenarios: []sim.Entry{}}
-	result.Versions = sim.Versions{Simrun: version(), Go: runtime.Version()}
-	lines := reports.NewTerminal(talk)
-	entries, fatal := func() (_ []sim.Entry, err error) {
-		w, err := newWorld(ctx, f, out, min(f.workers, len(tasks)))
-		if err != nil {
+// lastWords leaves the reason in the JUnit file, if there can be one, where a run could not begin.
+func (r *runner) lastWords() {
+	var b strings.Builder
+	if r.junit != "" && reports.JUnit(&b, &r.result) == nil {
+		_ = writeFile(r.junit, []byte(b.String())) // that it cannot be written may be the reason
+	}
+}
+
+// plan is what is to be done, and what there is to say about it beforehand.
+func (f *runFlags) plan(args []string, given func(flag string) bool) (tasks []task, notes []string, err error) {
+	if f.failed {
+		tasks, of, err := f.again(given)
+		return tasks, []string{fmt.Sprintf("again: %d of the last run's %d", len(tasks), of)}, err
+	}
+	chosen, err := f.chosen(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	tasks, leftOut, err := f.tasks(chosen, len(args) > 0)
+	for _, why := range leftOut {
+		notes = append(notes, "left out: "+why)
+	}
+	return tasks, notes, err
+}
+
+// prepare makes the results folder, and finds out now, and not after the run, that something cannot be written.
+func (f *runFlags) prepare(began time.Time) (*outDir, error) {
+	if f.junit != "" {
+		if err := writable(f.junit); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, w.close()) }()
-		result.Versions.Postgres, result.Versions.PgBouncer, result.Backend = w.postgres, w.pgbouncer, w.backend
-		fmt.Fprintf(talk, "postgres %s (%s)  pgbouncer %s  workers %d\n", w.postgres, w.backend, w.pgbouncer, len(w.pool))
-		for i := range tasks {
-			tasks[i].Out = out.dir
-			if f.engine == "virtual" {
-				tasks[i].Past = pastFailures(f.out, tasks[i])
-			}
-		}
-		entries, err := campaign(ctx, tasks, w.pool, lines.Entry, func(t task, done int) { lines.Progress(done, t.Schedules, t.String()) })
-		if f.engine == "virtual" && f.confirm > 0 && err == nil {
-			err = w.confirmLive(ctx, f, out, entries, f.confirm, func(format string, a ...any) { fmt.Fprintf(talk, format, a...) })
-		}
-		return entries, err
-	}()
+	}
+	return newOutDir(f.out, f.seed, began)
+}
+
+// A runner is one run under way.
+type runner struct {
+	runFlags
+	talk, stderr io.Writer
+	lines        *reports.Terminal
+	out          *outDir
+	began        time.Time
+	result       sim.Result
+}
+
+// run carries out the tasks, confirms what was found, and writes the results.
+func (r *runner) run(ctx context.Context, tasks []task) {
+	result := &r.result
+	entries, fatal := r.entries(ctx, tasks)
 	if entries != nil {
 		result.Scenarios = entries
 	}
@@ -352,30 +425,44 @@ func run(ctx context.Context, stdout, stderr io.Writer, args []string, f runFlag
 		fatal = cause // whatever else went wrong was its doing
 	}
 	result.ExitStatus, result.ExitReason = exitStatus(result.Scenarios, fatal)
-	result.Seconds = time.Since(began).Seconds()
-	if err := writeReports(out, &result, f); err != nil {
+	result.Seconds = time.Since(r.began).Seconds()
+	if err := writeReports(r.out, result, r.runFlags); err != nil {
 		result.ExitStatus, result.ExitReason = worse(result.ExitStatus, exitEnvironment), err.Error()
 	}
-	report := filepath.Join(out.dir, "report.html")
+	report := filepath.Join(r.out.dir, "report.html")
 	if len(result.Scenarios) > 0 { // a run that found nothing leaves the last one's results where they are
-		if err := out.link(); err != nil {
+		if err := r.out.link(); err != nil {
 			result.ExitStatus, result.ExitReason = worse(result.ExitStatus, exitEnvironment), err.Error()
 		} else {
-			report = filepath.Join(f.out, "latest", "report.html")
+			report = filepath.Join(r.runFlags.out, "latest", "report.html")
 		}
 	}
-	summary(talk, &result)
-	fmt.Fprintf(talk, "report: %s\n", report)
-	if f.json {
-		if err := reports.JSON(stdout, &result); err != nil {
-			return err
+	summary(r.talk, result)
+	fmt.Fprintf(r.talk, "report: %s\n", report)
+}
+
+// entries starts servers and engines, carries out the tasks and ends what it started.
+func (r *runner) entries(ctx context.Context, tasks []task) (_ []sim.Entry, err error) {
+	watch := newWatch(r.stderr, r.lines, len(tasks))
+	defer watch.close()
+	w, err := newWorld(ctx, r.runFlags, r.out, min(r.workers, len(tasks)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	r.result.Versions.Postgres, r.result.Versions.PgBouncer, r.result.Backend = w.postgres, w.pgbouncer, w.backend
+	fmt.Fprintf(r.talk, "postgres %s (%s)  pgbouncer %s  workers %d\n", w.postgres, w.backend, w.pgbouncer, len(w.pool))
+	for i := range tasks {
+		tasks[i].Out = r.out.dir
+		if r.engine == "virtual" || r.failed {
+			tasks[i].Past = pastFailures(r.runFlags.out, tasks[i])
 		}
 	}
-	lines.Done(&result)
-	if result.ExitStatus != exitOK {
-		return statusError{result.ExitStatus}
+	entries, err := campaign(ctx, tasks, w.pool, r.lines.Entry, watch)
+	if r.engine == "virtual" && r.runFlags.confirm > 0 && err == nil {
+		err = w.confirmLive(ctx, r.runFlags, r.out, entries, r.runFlags.confirm, watch, r.lines.Line)
 	}
-	return nil
+	return entries, err
 }
 
 // writable says now, and not after the run, that a file cannot be written.
@@ -458,7 +545,7 @@ func readHistoryFile(path string) (*sim.History, error) {
 func readResult(dir string) (*sim.Result, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "result.json"))
 	if err != nil {
-		return nil, usagef("%s is no results folder: %v", dir, errors.Unwrap(err))
+		return nil, usagef("%s is no results folder (%v); the last run's is %s", dir, errors.Unwrap(err), filepath.Join("simrun-out", "latest"))
 	}
 	var r sim.Result
 	if err := json.Unmarshal(b, &r); err != nil {

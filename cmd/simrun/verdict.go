@@ -149,7 +149,7 @@ func status(out *sim.Entry, missing []string, failure error) (string, string) {
 		return sim.FailedEntry, "violated: " + strings.Join(violated, ", ")
 	}
 	if out.Faults.Failed > 0 {
-		return sim.InconclusiveEntry, fmt.Sprintf("%d faults could not be carried out", out.Faults.Failed)
+		return sim.InconclusiveEntry, plural(out.Faults.Failed, "fault") + " could not be carried out"
 	}
 	if len(inconclusive) > 0 {
 		first := slices.IndexFunc(out.Verdicts, func(v sim.EntryVerdict) bool { return v.Status == sim.StatusInconclusive })

@@ -42,7 +42,7 @@ type workerSetup struct {
 
 // A workerAnswer is a line from the worker: progress, or the last word on an order.
 type workerAnswer struct {
-	Progress int        `json:"progress,omitempty"`
+	Progress *stage     `json:"progress,omitempty"`
 	Done     bool       `json:"done,omitempty"`
 	Entry    *sim.Entry `json:"entry,omitempty"`
 	Replayed *replayed  `json:"replayed,omitempty"`
@@ -129,7 +129,7 @@ func (x *remote) send(o workerOrder) error {
 }
 
 // ask sends an order and waits for the last word on it. When ctx ends, the worker is told to stop, and answers with what it has.
-func (x *remote) ask(ctx context.Context, o workerOrder, progress func(int)) (workerAnswer, error) {
+func (x *remote) ask(ctx context.Context, o workerOrder, progress func(stage)) (workerAnswer, error) {
 	if x.child == nil {
 		if err := x.start(ctx); err != nil {
 			return workerAnswer{}, err
@@ -158,8 +158,8 @@ func (x *remote) ask(ctx context.Context, o workerOrder, progress func(int)) (wo
 			return a, fmt.Errorf("a worker's answer: %w", err)
 		}
 		if !a.Done {
-			if progress != nil {
-				progress(a.Progress)
+			if progress != nil && a.Progress != nil {
+				progress(*a.Progress)
 			}
 			continue
 		}
@@ -184,20 +184,20 @@ func (x *remote) discard() {
 	x.child = nil
 }
 
-func (x *remote) entry(ctx context.Context, t task, progress func(int)) (*sim.Entry, error) {
+func (x *remote) entry(ctx context.Context, t task, progress func(stage)) (*sim.Entry, error) {
 	a, err := x.ask(ctx, workerOrder{Entry: &t}, progress)
 	if a.Entry == nil && err != nil && ctx.Err() == nil {
 		// The worker died over this task, and says so here: the others go on.
 		return &sim.Entry{
-			Name: t.Scenario.Name, Shows: t.Scenario.Shows, Route: t.Route, Impl: t.Impl, Engine: "virtual", Status: sim.ErrorEntry, Reason: err.Error(),
+			Name: t.Scenario.Name, Shows: t.Scenario.Shows, File: t.File, Route: t.Route, Impl: t.Impl, Engine: "virtual", Status: sim.ErrorEntry, Reason: err.Error(),
 			Expected: []string{}, Require: map[string]sim.Count{}, Verdicts: []sim.EntryVerdict{}, Counterexamples: []sim.CounterSummary{}, Histories: []string{},
 		}, nil
 	}
 	return a.Entry, err
 }
 
-func (x *remote) replay(ctx context.Context, t replayTask) (replayed, error) {
-	a, err := x.ask(ctx, workerOrder{Replay: &t}, nil)
+func (x *remote) replay(ctx context.Context, t replayTask, progress func(stage)) (replayed, error) {
+	a, err := x.ask(ctx, workerOrder{Replay: &t}, progress)
 	if a.Replayed == nil {
 		return replayed{}, err
 	}
@@ -293,18 +293,19 @@ func (w *workerLoop) answer(t *testing.T, o workerOrder) {
 	w.cancel = cancel
 	w.mu.Unlock()
 	a := workerAnswer{Done: true}
+	progress := func(s stage) { _ = w.out.Encode(workerAnswer{Progress: &s}) }
 	switch {
 	case o.Setup != nil:
 		a.fail(w.setUp(ctx, t, *o.Setup, &a))
 	case o.Entry != nil:
-		entry, err := w.x.entry(ctx, *o.Entry, func(done int) { _ = w.out.Encode(workerAnswer{Progress: done}) })
+		entry, err := w.x.entry(ctx, *o.Entry, progress)
 		a.Entry = entry
 		a.fail(err)
 		if a.Broken {
 			a.Error, a.Status = "", 0 // the entry says what happened, and the others can go on in another worker
 		}
 	case o.Replay != nil:
-		got, err := w.x.replay(ctx, *o.Replay)
+		got, err := w.x.replay(ctx, *o.Replay, progress)
 		a.Replayed = &got
 		a.fail(err)
 	}

@@ -42,7 +42,7 @@ func newWorld(ctx context.Context, f runFlags, out *outDir, n int) (_ *world, er
 		w.pgbouncer = v
 	}
 	for i := range n {
-		x, err := w.executor(ctx, f, out, i+1)
+		x, err := w.executor(ctx, f, out, fmt.Sprintf("worker%d", i+1), i+1)
 		if err != nil {
 			return nil, err
 		}
@@ -61,13 +61,14 @@ func forgetPG() {
 	}
 }
 
-func (w *world) executor(ctx context.Context, f runFlags, out *outDir, i int) (executor, error) {
-	logs := filepath.Join(out.logs(), fmt.Sprintf("worker%d", i))
+// executor starts one engine, the number-th, whose logs go to a folder of that name.
+func (w *world) executor(ctx context.Context, f runFlags, out *outDir, name string, number int) (executor, error) {
+	logs := filepath.Join(out.logs(), name)
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, &sim.EnvironmentError{Problem: "the folder for logs cannot be made", Err: err}
 	}
 	if f.engine == "virtual" {
-		x, err := newRemote(ctx, w.run, workerSetup{Postgres: f.postgres, Logs: logs, Number: i})
+		x, err := newRemote(ctx, w.run, workerSetup{Postgres: f.postgres, Logs: logs, Number: number})
 		if err != nil {
 			return nil, err
 		}

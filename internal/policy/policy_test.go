@@ -15,21 +15,22 @@ const module = "github.com/seed-aafb3a99/simrun"
 // forbidden says what a package, and all below it, must not reach, directly or through others. Paths are relative to the module; a
 // trailing /... covers what is below. Test files are free.
 var forbidden = map[string][]string{
-	"sim":           {"sim/...", "lockimpl/...", "invariants", "scenarios", "pgbouncer", "reports", "internal/...", "cmd/..."},
-	"sim/gen":       {"sim/live", "sim/virtual", "sim/pg", "sim/netfault", "pgbouncer", "lockimpl/...", "reports"},
-	"sim/live":      {"lockimpl/...", "reports", "sim/virtual"},
-	"sim/virtual":   {"lockimpl/...", "reports", "sim/live"},
-	"sim/netfault":  {"sim/live", "sim/virtual", "lockimpl/...", "reports"},
-	"sim/pg":        {"sim/live", "sim/virtual", "lockimpl/...", "reports"},
-	"sim/replica":   {"sim/netfault", "sim/live", "sim/virtual", "pgbouncer", "reports"},
-	"sim/simtest":   {"lockimpl/..."},
-	"lockimpl":      {"sim", "sim/...", "invariants", "scenarios", "pgbouncer", "reports"},
-	"lockimpl/...":  {"sim", "sim/...", "invariants", "scenarios", "pgbouncer", "reports"},
-	"invariants":    {"sim/live", "sim/virtual", "sim/pg", "sim/netfault", "lockimpl/...", "pgbouncer"},
-	"scenarios":     {"sim/live", "sim/virtual", "sim/pg", "lockimpl/..."},
-	"pgbouncer":     {"sim", "sim/...", "lockimpl/...", "reports"},
-	"reports":       {"sim/live", "sim/virtual", "sim/pg", "lockimpl/..."},
-	"internal/proc": {"sim/...", "lockimpl/...", "invariants", "scenarios", "pgbouncer", "reports"},
+	"sim":            {"sim/...", "lockimpl/...", "invariants", "scenarios", "pgbouncer", "reports", "internal/...", "cmd/..."},
+	"sim/gen":        {"sim/live", "sim/virtual", "sim/pg", "sim/netfault", "pgbouncer", "lockimpl/...", "reports"},
+	"sim/live":       {"lockimpl/...", "reports", "sim/virtual"},
+	"sim/virtual":    {"lockimpl/...", "reports", "sim/live"},
+	"sim/netfault":   {"sim/live", "sim/virtual", "lockimpl/...", "reports"},
+	"sim/pg":         {"sim/live", "sim/virtual", "lockimpl/...", "reports"},
+	"sim/replica":    {"sim/netfault", "sim/live", "sim/virtual", "pgbouncer", "reports"},
+	"sim/simtest":    {"lockimpl/..."},
+	"lockimpl":       {"sim", "sim/...", "invariants", "scenarios", "pgbouncer", "reports"},
+	"lockimpl/...":   {"sim", "sim/...", "invariants", "scenarios", "pgbouncer", "reports"},
+	"invariants":     {"sim/live", "sim/virtual", "sim/pg", "sim/netfault", "lockimpl/...", "pgbouncer"},
+	"scenarios":      {"sim/live", "sim/virtual", "sim/pg", "lockimpl/..."},
+	"pgbouncer":      {"sim", "sim/...", "lockimpl/...", "reports"},
+	"reports":        {"sim/live", "sim/virtual", "sim/pg", "lockimpl/..."},
+	"internal/probe": {"sim", "sim/...", "lockimpl/...", "invariants", "scenarios", "pgbouncer", "reports"},
+	"internal/proc":  {"sim/...", "lockimpl/...", "invariants", "scenarios", "pgbouncer", "reports"},
 }
 
 // pure packages import the standard library only.

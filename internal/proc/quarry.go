@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -193,34 +194,79 @@ func (q *quarry) removeShared() {
 	}
 }
 
-// sweep clears away the runs in parent that are dead. It touches only directories of our own user that nobody has locked.
-func sweep(parent string) {
-	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
-	for _, dir := range dirs {
-		sweepOne(dir)
-	}
+// A Leftover is the directory of a run that died and whose reaper was killed as well.
+type Leftover struct {
+	Dir   string
+	Bytes int64
+	Err   error // why it could not be removed
 }
 
-func sweepOne(dir string) {
+// Sweep clears away the dead runs in the directory for temporary files, as the start of every run does, and says what they were. With dry it
+// only says so.
+func Sweep(dry bool) (found []Leftover, err error) {
+	parent, err := tempDir()
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range sweep(parent, true) {
+		l := Leftover{Dir: dir, Bytes: size(dir)}
+		if !dry {
+			_, l.Err = sweepOne(dir, false)
+		}
+		found = append(found, l)
+	}
+	return found, nil
+}
+
+// sweep clears away the runs in parent that are dead, and names them; with dry it only names them. It touches only directories of our own user
+// that nobody has locked. What cannot be cleared away today is left for the next sweep; a new run is not kept from starting.
+func sweep(parent string, dry bool) (found []string) {
+	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
+	for _, dir := range dirs {
+		if dead, _ := sweepOne(dir, dry); dead {
+			found = append(found, dir)
+		}
+	}
+	return found
+}
+
+func sweepOne(dir string, dry bool) (dead bool, err error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return
+		return false, nil
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || int(st.Uid) != os.Geteuid() {
-		return
+		return false, nil
 	}
 	name, isNew := strings.CutSuffix(dir, newSuffix)
 	if isNew && time.Since(time.Unix(st.Mtim.Unix())) < time.Minute {
-		return // its run may be about to lock it
+		return false, nil // its run may be about to lock it
 	}
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return // its run lives
+		return false, nil // its run lives
+	}
+	if dry {
+		return true, nil
 	}
 	q := &quarry{dir: name, started: readRegistry(dir)}
-	// What cannot be cleared away today is left for the next sweep; a new run is not kept from starting.
-	if err := q.exterminate(killWait); err == nil {
-		_ = q.remove()
+	if err := q.exterminate(killWait); err != nil {
+		return true, err
 	}
+	return true, q.remove()
+}
+
+// size is how many bytes the files below a directory hold, as far as they can be seen.
+func size(dir string) (n int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // what cannot be seen is not counted
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			n += info.Size()
+		}
+		return nil
+	})
+	return n
 }

@@ -94,7 +94,7 @@ func TestSweepLeavesOthersAlone(t *testing.T) {
 	hourAgo := time.Now().Add(-time.Hour)
 	require.NoError(t, os.Chtimes(gone[1], hourAgo, hourAgo))
 
-	sweep(parent)
+	sweep(parent, false)
 	for _, path := range keep {
 		_, err := os.Lstat(path)
 		require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestReusedPidIsSpared(t *testing.T) {
 	line := fmt.Sprintf("%d %d %d %q\n", now.pid, now.start-1, time.Now().UnixMilli(), "sleep")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, registryName), []byte(line+"7 half a li"), 0o600))
 	require.Len(t, readRegistry(dir), 1)
-	sweep(parent)
+	sweep(parent, false)
 	require.NoDirExists(t, dir)
 	again, ok := readStat(now.pid)
 	require.True(t, ok)

@@ -64,7 +64,7 @@ func NewRun() (*Run, error) {
 	if err := checkReachable(parent); err != nil {
 		return nil, err
 	}
-	sweep(parent)
+	sweep(parent, false)
 
 	r := &Run{
 		parent:   parent,

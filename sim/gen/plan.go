@@ -38,8 +38,11 @@ const (
 // Plan draws plan i of seed by the random strategy.
 func Plan(s sim.Scenario, seed uint64, i int) sim.Plan { return Draw(Random, s, seed, i) }
 
-// Draw draws plan i of seed.
+// Draw draws plan i of seed. Plan 0 of a scenario that brings a plan is that one.
 func Draw(by Strategy, s sim.Scenario, seed uint64, i int) sim.Plan {
+	if s.Plan != nil && i == 0 {
+		return *s.Plan
+	}
 	return plans(by, s).Example(int(caseSeed(s, seed, i)))
 }
 

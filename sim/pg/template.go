@@ -104,23 +104,63 @@ func templateKey(b binaries) string {
 	return b.version + "-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// cacheDir is a directory of our own for templates, "" when there is none that only we can write in.
-func cacheDir() string {
-	var dirs []string
+// cacheDirs are the directories that may hold templates, the best first.
+func cacheDirs() (dirs []string) {
 	if dir, err := os.UserCacheDir(); err == nil {
 		dirs = append(dirs, filepath.Join(dir, "simrun"))
 	}
-	dirs = append(dirs, filepath.Join(os.TempDir(), fmt.Sprintf("simrun-cache-%d", os.Geteuid())))
-	for _, dir := range dirs {
-		if os.MkdirAll(dir, 0o700) != nil || unix.Access(dir, unix.W_OK) != nil {
-			continue
-		}
-		// In a directory for everybody somebody else may have been first, to hand us a cluster of his making.
-		if info, err := os.Lstat(dir); err == nil && info.IsDir() && privately(info) {
+	return append(dirs, filepath.Join(os.TempDir(), fmt.Sprintf("simrun-cache-%d", os.Geteuid())))
+}
+
+// cacheDir is a directory of our own for templates, "" when there is none that only we can write in.
+func cacheDir() string {
+	for _, dir := range cacheDirs() {
+		if os.MkdirAll(dir, 0o700) == nil && unix.Access(dir, unix.W_OK) == nil && ours(dir) {
 			return dir
 		}
 	}
 	return ""
+}
+
+// ours reports whether a path is a directory, no link, that only we can write in. In a directory for everybody somebody else may have been first,
+// to hand us a cluster of his making.
+func ours(dir string) bool {
+	info, err := os.Lstat(dir)
+	return err == nil && info.IsDir() && privately(info)
+}
+
+// A Cached is a file of the cache of fresh clusters.
+type Cached struct {
+	Path  string
+	Bytes int64
+	Err   error // why it could not be removed
+}
+
+// CleanCache removes the cached clusters; the next start makes what it needs, in the better part of a second. One that is being made is left alone. With
+// dry it only says what there is.
+func CleanCache(dry bool) (found []Cached) {
+	for _, dir := range cacheDirs() {
+		if !ours(dir) {
+			continue
+		}
+		// Half a cluster, which a death left behind, has another name.
+		for _, pattern := range []string{"cluster-*.tar", ".new-*"} {
+			paths, _ := filepath.Glob(filepath.Join(dir, pattern))
+			for _, path := range paths {
+				info, err := os.Lstat(path)
+				if err != nil || !info.Mode().IsRegular() || pattern != "cluster-*.tar" && time.Since(info.ModTime()) < time.Minute {
+					continue
+				}
+				c := Cached{Path: path, Bytes: info.Size()}
+				if !dry {
+					c.Err = os.Remove(path)
+					_ = os.Remove(path + ".lock")
+				}
+				found = append(found, c)
+			}
+		}
+	}
+	return found
 }
 
 // privately reports whether a file belongs to us and only we can write it.

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A safeWriter is what commands print to: text that came from a file, a program or a server cannot command the terminal through it. Each
+// Write must be whole characters, as those of fmt are.
+type safeWriter struct{ w io.Writer }
+
+func (s safeWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(s.w, printable(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// raw is the writer itself, for what is not text for people or is made safe elsewhere.
+func raw(w io.Writer) io.Writer {
+	if s, ok := w.(safeWriter); ok {
+		return s.w
+	}
+	return w
+}
+
+// printable replaces what a terminal might obey or could not show.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && (r == utf8.RuneError || !unicode.IsPrint(r)) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// plural is "1 schedule" or "2 schedules".
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

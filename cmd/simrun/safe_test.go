@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/stretchr/testify/require"
+)
+
+const owned = "\x1b]0;owned\x07\u202e"
+
+func TestSafeWriter(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	n, err := fmt.Fprintf(safeWriter{&b}, "a\tb\nü %s\r\x7f", owned)
+	require.NoError(t, err)
+	require.Equal(t, len("a\tb\nü ")+len(owned)+2, n)
+	require.Equal(t, "a\tb\nü \uFFFD]0;owned\uFFFD\uFFFD\uFFFD\uFFFD", b.String())
+}
+
+// Whatever a file is called and says, no command of simrun hands the terminal a command of its own.
+func TestNoEscapeSequences(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text := "name: mine\nshows: \"\\e]0;owned\\a\"\nreplicas: 2\nroutes: [direct]\nduration: 60s\ninvariants: [one-leader]\n"
+	name := "a" + owned + ".yaml"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	good := "good" + owned + ".yaml"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, good), []byte("name: mine\nshows: x\nreplicas: 2\nroutes: [direct]\nduration: 60s\ninvariants: [one-leader]\n"), 0o644))
+	ce := sim.Counterexample{
+		V: sim.CounterexampleVersion, Plan: sim.Plan{V: sim.PlanVersion, Horizon: 1e9, Faults: []sim.Fault{{Kind: sim.Kill, Target: sim.Target(owned)}}}, Engine: "virtual",
+		Scenario: sim.Scenario{Name: "mine", Shows: owned, Replicas: 1, Routes: []sim.Route{sim.Direct}, Duration: 1e9, Invariants: []string{"one-leader"}},
+		Route:    sim.Direct, Impl: "reference", Invariant: "one-leader", Digest: owned, Text: owned,
+	}
+	b, err := json.Marshal(ce)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ce.json"), b, 0o644))
+	for _, args := range [][]string{
+		{"validate", name}, {"validate", good}, {"explain", name}, {"explain", good}, {"run", name}, {"run", owned}, {"explain", owned}, {"judge", owned}, {"report", owned},
+		{"hunt", owned}, {"list", owned}, {owned}, {"--" + owned}, {"run", "--impl", owned}, {"run", "--seed", owned}, {"replay", owned}, {"replay", "ce.json", "-n", "1"},
+	} {
+		out, errs, _ := simrun(t, dir, args...)
+		require.NotEmpty(t, out+errs, args)
+		for _, bad := range []string{"\x1b", "\x07", "\u202e"} {
+			require.NotContains(t, out+errs, bad, args)
+		}
+	}
+}
