@@ -176,7 +176,7 @@ func (j *job) save(sum *sim.CounterSummary, ce sim.Counterexample) error {
 	if err := writeFile(path, append(b, '\n')); err != nil {
 		return fmt.Errorf("write the counterexample: %w", err)
 	}
-	sum.Replay = shellQuote(cmp.Or(j.Program, "simrun")) + " replay " + shellQuote(path)
+	sum.Replay = sim.ShellQuote(cmp.Or(j.Program, "simrun")) + " replay " + sim.ShellQuote(path)
 	return nil
 }
 

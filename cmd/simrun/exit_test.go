@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -78,8 +79,12 @@ func TestStatusOfAnEntry(t *testing.T) {
 
 func TestShellQuote(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "simrun-out/latest/x.json", shellQuote("simrun-out/latest/x.json"))
-	require.Equal(t, `'a b'`, shellQuote("a b"))
-	require.Equal(t, `'it'\''s $(rm)'`, shellQuote("it's $(rm)"))
-	require.Equal(t, "exec__rm_-rf__", fileName("exec:'rm -rf /"))
+	require.Equal(t, "simrun-out/latest/x.json", sim.ShellQuote("simrun-out/latest/x.json"))
+	require.Equal(t, `'a b'`, sim.ShellQuote("a b"))
+	require.Equal(t, `'it'\''s $(rm)'`, sim.ShellQuote("it's $(rm)"))
+	require.Regexp(t, `^exec__rm_-rf__-[0-9a-f]{6}$`, fileName("exec:'rm -rf /"))
+	require.NotEqual(t, fileName("exec:a b"), fileName("exec:a_b"))
+	require.NotEqual(t, fileName(strings.Repeat("a", 300)+"b"), fileName(strings.Repeat("a", 300)+"c"))
+	require.Len(t, fileName(strings.Repeat("a", 300)), maxFileName)
+	require.Equal(t, "no-fence", fileName("no-fence"))
 }

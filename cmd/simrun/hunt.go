@@ -58,7 +58,10 @@ func (f *runFlags) quarry(flaws []string) (tasks []task, unexpected []string, er
 		}
 	}
 	for _, flaw := range flaws {
-		impl, err := implementation(flaw)
+		if sim.IsProgram(flaw) {
+			return nil, nil, usagef("hunt is for simrun's own flawed implementations: to try %s, use simrun run --impl", flaw)
+		}
+		impl, err := implementation(flaw, nil)
 		if err != nil {
 			return nil, nil, err
 		}

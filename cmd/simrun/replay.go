@@ -58,6 +58,10 @@ func replay(ctx context.Context, stdout io.Writer, file string, f runFlags, n in
 	if f.engine != "live" || f.timeScale >= 1 {
 		f.timeScale = 0
 	}
+	f.engineAsked = true
+	if _, err := f.chooseEngine(sim.IsProgram(ce.Impl)); err != nil {
+		return err
+	}
 	if n < 0 || n > maxSchedules {
 		return usagef("-n must be from 1 to %d", maxSchedules)
 	}
@@ -67,7 +71,10 @@ func replay(ctx context.Context, stdout io.Writer, file string, f runFlags, n in
 	if err := f.validate(); err != nil {
 		return err
 	}
-	if _, err := implementation(ce.Impl); err != nil {
+	if ce.Scenario, err = f.withProgram(ce.Scenario, ce.Impl); err != nil {
+		return err
+	}
+	if _, err := implementation(ce.Impl, &ce.Scenario); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)
