@@ -115,8 +115,14 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("replica %d %s (docs/protocol.md)", e.Replica, e.Problem)
 }
 
+// broken ends the run, and the program at once: there is nothing that it could be asked to do.
 func (w *world) broken(r *replica, format string, a ...any) {
 	w.fail(&ProtocolError{Replica: r.id, Problem: fmt.Sprintf(format, a...)})
+	w.mu.Lock()
+	r.stopping = true
+	child := r.child
+	w.mu.Unlock()
+	_ = child.Kill() // what is left is killed when the run is closed
 }
 
 // stopAll asks every replica to stop, waits for the stop grace and kills what is left.
