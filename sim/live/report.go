@@ -97,14 +97,14 @@ func (r report) event(replica, incarnation int, start time.Time, started, arrive
 		return e, err
 	}
 	if id, inc, _, ok := sim.ParseSession(e.Session); e.Session != "" && (!ok || id != replica || inc != incarnation) {
-		return e, fmt.Errorf("reported a %s with the session %q, which is none of its own: a session is called as its application_name is, %s", e.Kind, e.Session, sim.SessionName(replica, incarnation, sim.UseLease, 1))
+		return e, fmt.Errorf("reported %s with the session %q, which is none of its own: a session is called as its application_name is, %s", r.what(), e.Session, sim.SessionName(replica, incarnation, sim.UseLease, 1))
 	}
 	if r.UNIX == nil {
 		return e, nil
 	}
 	at := time.Duration(*r.UNIX - start.UnixNano())
 	if at < started-clockSlack || at > arrived+clockSlack {
-		return e, fmt.Errorf("reported a %s at unix_ns %d, before it was started or after the line arrived: it counts nanoseconds since 1970 on the host's clock, and it is %d now", e.Kind, *r.UNIX, start.UnixNano()+int64(arrived))
+		return e, fmt.Errorf("reported %s at unix_ns %d, before it was started or after the line arrived: it counts nanoseconds since 1970 on the host's clock, and it is %d now", r.what(), *r.UNIX, start.UnixNano()+int64(arrived))
 	}
 	e.At = sim.Duration(at)
 	return e, nil
@@ -118,21 +118,21 @@ func (r report) words() error {
 	}
 	answers, known := v.ops[r.Op]
 	if !known {
-		return fmt.Errorf("reported a %s with the op %q; %s", r.Kind, clip(r.Op), orList("its op", v.ops))
+		return fmt.Errorf("reported %s with the op %q; %s", r.what(), clip(r.Op), orList("its op", v.ops))
 	}
 	said, field, other := r.Answer, "answer", r.Outcome
 	if v.outcomes {
 		said, field, other = r.Outcome, "outcome", r.Answer
 	}
 	if len(answers) > 0 && !slices.Contains(answers, said) {
-		return fmt.Errorf("reported a %s with the %s %q; it is one of %s", r.Kind, field, clip(said), strings.Join(answers, ", "))
+		return fmt.Errorf("reported %s with the %s %q; it is one of %s", r.what(), field, clip(said), strings.Join(answers, ", "))
 	}
 	if other != "" || len(answers) == 0 && said != "" {
-		return fmt.Errorf("reported a %s with an answer or outcome that does not belong to it: %q", r.Kind, clip(said+other))
+		return fmt.Errorf("reported %s with an answer or outcome that does not belong to it: %q", r.what(), clip(said+other))
 	}
 	for _, w := range []string{r.Session, r.Use, r.Role, r.Token} {
 		if len([]rune(w)) > maxWord {
-			return fmt.Errorf("reported a %s with a name of more than %d characters: %q", r.Kind, maxWord, clip(w))
+			return fmt.Errorf("reported %s with a name of more than %d characters: %q", r.what(), maxWord, clip(w))
 		}
 	}
 	return nil
@@ -142,17 +142,25 @@ func (r report) words() error {
 func (r report) numbers() error {
 	switch {
 	case r.Term != nil && *r.Term < 1:
-		return fmt.Errorf("reported a %s with the term %d: terms are counted from 1; leave the field out where there are none", r.Kind, *r.Term)
+		return fmt.Errorf("reported %s with the term %d: terms are counted from 1; leave the field out where there are none", r.what(), *r.Term)
 	case r.Trusted < 0:
-		return fmt.Errorf("reported a %s trusted until %s: that is an offset from the start of the run, and not negative", r.Kind, r.Trusted)
+		return fmt.Errorf("reported %s trusted until %s: that is an offset from the start of the run, and not negative", r.what(), r.Trusted)
 	case r.N < 0:
-		return fmt.Errorf("reported a %s with an n of %d", r.Kind, r.N)
+		return fmt.Errorf("reported %s with an n of %d", r.what(), r.N)
 	case r.Kind == sim.EvEffect && r.Row == 0:
 		return fmt.Errorf("reported an effect without a row, or with row 0")
 	case r.Kind == sim.EvSession && r.Session == "":
 		return fmt.Errorf("reported a session without its name")
 	}
 	return nil
+}
+
+// what names the event: an effect, a lead.
+func (r report) what() string {
+	if strings.ContainsRune("aeiou", rune(r.Kind[0])) {
+		return "an " + string(r.Kind)
+	}
+	return "a " + string(r.Kind)
 }
 
 func orList(what string, ops map[string][]string) string {
