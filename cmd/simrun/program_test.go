@@ -249,3 +249,75 @@ func TestAProgramWithABug(t *testing.T) {
 	require.Equal(t, exitUsage, status, out+errs)
 	require.Contains(t, errs, "there is no program ./replica.py in "+dir)
 }
+
+// foreign is the folder of a program with tables of its own, with some of its files' text replaced.
+func foreign(t *testing.T, file, old, text string) string {
+	t.Helper()
+	dir := worldReadable(t)
+	for _, name := range []string{"foreign.yaml", "schema.sql", "worker.sh"} {
+		b, err := os.ReadFile(filepath.Join("testdata", "foreign", name))
+		require.NoError(t, err)
+		s := string(b)
+		if name == file {
+			require.Contains(t, s, old)
+			s = strings.Replace(s, old, text, 1)
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(s), 0o755))
+	}
+	return dir
+}
+
+// A program that writes nothing to the ledger is judged by a query over its own tables, and one that reports nothing by pg_locks.
+func TestAProgramWithItsOwnTables(t *testing.T) {
+	t.Parallel()
+	dir := foreign(t, "", "", "")
+	elsewhere := worldReadable(t)
+	out, errs, status := simrun(t, elsewhere, "run", filepath.Join(dir, "foreign.yaml"), "--schedules", "1", "--seed", "1")
+	require.Zero(t, status, out+errs)
+	e := result(t, elsewhere).Scenarios[0]
+	require.Equal(t, "exec:./worker.sh 42", e.Impl)
+	require.GreaterOrEqual(t, e.Require["publishes"].Seen, 15)
+	for _, v := range e.Verdicts {
+		require.Equal(t, sim.StatusHeld, v.Status, v)
+		require.Positive(t, v.Examined, v)
+	}
+	h, err := os.ReadFile(filepath.Join(elsewhere, "simrun-out", "latest", e.Histories[0]))
+	require.NoError(t, err)
+	require.Regexp(t, `"kind":"held","session":"r[12]/1/work/1","role":"publish","key":42`, string(h))
+
+	out, errs, status = simrun(t, dir, "explain", "foreign.yaml", "--plans", "0")
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "impl:\n  exec:\n  - ./worker.sh\n  - \"42\"\n  keys:\n  - 42\n  migrations: schema.sql\n")
+}
+
+// The counterexample of such a program holds its tables and its query: it is carried out again when the files are gone.
+func TestAForeignBugIsReplayed(t *testing.T) {
+	t.Parallel()
+	dir := foreign(t, "worker.sh", `echo "SELECT pg_advisory_lock($1);"`, `echo "SELECT 1;"`)
+	out, errs, status := simrun(t, dir, "run", "foreign.yaml", "--schedules", "1", "--seed", "1", "--no-shrink")
+	require.Equal(t, exitViolated, status, out+errs)
+	require.Contains(t, out, "no-duplicate-publish violated")
+	ce := filepath.Join("simrun-out", "latest", result(t, dir).Scenarios[0].Counterexamples[0].File)
+	require.NoError(t, os.Remove(filepath.Join(dir, "schema.sql")))
+	require.NoError(t, os.Remove(filepath.Join(dir, "foreign.yaml")))
+	out, errs, status = simrun(t, dir, "replay", ce, "-n", "1")
+	require.Equal(t, exitViolated, status, out+errs)
+	require.Contains(t, out, "reproduced 1 of 1")
+}
+
+// What only the server can find wrong is said with its place in the user's file.
+func TestWrongSQLOfAProgram(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ file, old, text, want string }{
+		{"schema.sql", "CREATE TABLE done (", "CREATE TABEL done (", "schema.sql:3:8: syntax error at or near \"TABEL\" (SQLSTATE 42601)"},
+		{"schema.sql", "REFERENCES jobs", "REFERENCES job", "schema.sql: relation \"job\" does not exist (SQLSTATE 42P01)"},
+		{"foreign.yaml", "worker AS app", "workr AS app", "the ledger query: ledger:1:8: column \"workr\" does not exist"},
+		{"foreign.yaml", "worker AS app", "worker", "the ledger query yields a column worker; the ledger has kind, app,"},
+		{"foreign.yaml", "INTO jobs (id, due)", "INTO jobs (id, du)", "load row 1: load:1:23: column \"du\""},
+	} {
+		dir := foreign(t, c.file, c.old, c.text)
+		out, errs, status := simrun(t, dir, "run", "foreign.yaml", "--schedules", "1", "--seed", "1")
+		require.Equal(t, exitEnvironment, status, out+errs)
+		require.Contains(t, out, c.want)
+	}
+}
