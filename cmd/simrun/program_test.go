@@ -217,6 +217,40 @@ func systemPython(t *testing.T) string {
 	return path
 }
 
+// The programs of docs/protocol.md hold a quiet run on both stable routes, and a killed leader.
+func TestTheExamples(t *testing.T) {
+	t.Parallel()
+	dir := python(t)
+	sh, err := os.ReadFile("../../docs/examples/replica.sh")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "replica.sh"), sh, 0o755))
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "replica"), "../../docs/examples")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, name := range []string{"./replica.py", "./replica.sh", "./replica"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			held(t, dir, "run", "steady", "--impl", "exec:"+name, "--schedules", "1", "--seed", "1")
+			held(t, dir, "run", "kill-leader", "--impl", "exec:"+name, "--route", "direct", "--schedules", "1", "--seed", "2")
+			held(t, dir, "run", "step-down", "--impl", "exec:"+name, "--route", "direct", "--schedules", "1", "--seed", "2")
+		})
+	}
+}
+
+// held is a run in which everything holds, on a machine that may be busy: times are twice as long as usual, and a run that can
+// say nothing for want of the processor is had again.
+func held(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	for i := 0; ; i++ {
+		out, errs, status := simrun(t, dir, append(args, "--time-scale", "0.08", "--out", t.TempDir())...)
+		if status == exitInconclusive && i < 4 {
+			continue
+		}
+		require.Zero(t, status, out+errs)
+		return
+	}
+}
+
 // A program with a bug of the kind that simrun is there for: it leads whatever the answer was. The counterexample holds all that its
 // replay needs, from whichever folder, and the saved histories can be judged again.
 func TestAProgramWithABug(t *testing.T) {
@@ -250,12 +284,12 @@ func TestAProgramWithABug(t *testing.T) {
 	require.Contains(t, errs, "there is no program ./replica.py in "+dir)
 }
 
-// foreign is the folder of a program with tables of its own, with some of its files' text replaced.
-func foreign(t *testing.T, file, old, text string) string {
+// jobs is the folder of the example with tables of its own, with some of its files' text replaced.
+func jobs(t *testing.T, file, old, text string) string {
 	t.Helper()
 	dir := worldReadable(t)
-	for _, name := range []string{"foreign.yaml", "schema.sql", "worker.sh"} {
-		b, err := os.ReadFile(filepath.Join("testdata", "foreign", name))
+	for _, name := range []string{"jobs.yaml", "schema.sql", "worker.sh"} {
+		b, err := os.ReadFile(filepath.Join("../../docs/examples/jobs", name))
 		require.NoError(t, err)
 		s := string(b)
 		if name == file {
@@ -270,9 +304,9 @@ func foreign(t *testing.T, file, old, text string) string {
 // A program that writes nothing to the ledger is judged by a query over its own tables, and one that reports nothing by pg_locks.
 func TestAProgramWithItsOwnTables(t *testing.T) {
 	t.Parallel()
-	dir := foreign(t, "", "", "")
+	dir := jobs(t, "", "", "")
 	elsewhere := worldReadable(t)
-	out, errs, status := simrun(t, elsewhere, "run", filepath.Join(dir, "foreign.yaml"), "--schedules", "1", "--seed", "1")
+	out, errs, status := simrun(t, elsewhere, "run", filepath.Join(dir, "jobs.yaml"), "--schedules", "1", "--seed", "1")
 	require.Zero(t, status, out+errs)
 	e := result(t, elsewhere).Scenarios[0]
 	require.Equal(t, "exec:./worker.sh 42", e.Impl)
@@ -283,23 +317,42 @@ func TestAProgramWithItsOwnTables(t *testing.T) {
 	}
 	h, err := os.ReadFile(filepath.Join(elsewhere, "simrun-out", "latest", e.Histories[0]))
 	require.NoError(t, err)
-	require.Regexp(t, `"kind":"held","session":"r[12]/1/work/1","role":"publish","key":42`, string(h))
+	require.Regexp(t, `"kind":"held","session":"r[12]/1/effect/1","role":"publish","key":42`, string(h))
 
-	out, errs, status = simrun(t, dir, "explain", "foreign.yaml", "--plans", "0")
+	out, errs, status = simrun(t, dir, "explain", "jobs.yaml", "--plans", "0")
 	require.Zero(t, status, errs)
 	require.Contains(t, out, "impl:\n  exec:\n  - ./worker.sh\n  - \"42\"\n  keys:\n  - 42\n  migrations: schema.sql\n")
+}
+
+// Instead of a query, a trigger of the migrations may write to the ledger.
+func TestAProgramWithATrigger(t *testing.T) {
+	t.Parallel()
+	dir := jobs(t, "jobs.yaml", "  ledger: |\n    SELECT worker AS app, job AS row_id, finished AS at FROM done ORDER BY pg_xact_commit_timestamp(xmin), finished\n", "")
+	f, err := os.OpenFile(filepath.Join(dir, "schema.sql"), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteString(`
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	INSERT INTO simrun.ledger (kind, role, key, row_id, unit) VALUES ('effect', 'publish', 42, NEW.job, 1);
+	RETURN NULL;
+END $$;
+CREATE TRIGGER note AFTER INSERT ON done FOR EACH ROW EXECUTE FUNCTION note();`)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	out, errs, status := simrun(t, dir, "run", "jobs.yaml", "--schedules", "1", "--seed", "1")
+	require.Zero(t, status, out+errs)
+	require.GreaterOrEqual(t, result(t, dir).Scenarios[0].Require["publishes"].Seen, 15)
 }
 
 // The counterexample of such a program holds its tables and its query: it is carried out again when the files are gone.
 func TestAForeignBugIsReplayed(t *testing.T) {
 	t.Parallel()
-	dir := foreign(t, "worker.sh", `echo "SELECT pg_advisory_lock($1);"`, `echo "SELECT 1;"`)
-	out, errs, status := simrun(t, dir, "run", "foreign.yaml", "--schedules", "1", "--seed", "1", "--no-shrink")
+	dir := jobs(t, "worker.sh", `echo "SELECT pg_advisory_lock($1);"`, `echo "SELECT 1;"`)
+	out, errs, status := simrun(t, dir, "run", "jobs.yaml", "--schedules", "1", "--seed", "1", "--no-shrink")
 	require.Equal(t, exitViolated, status, out+errs)
 	require.Contains(t, out, "no-duplicate-publish violated")
 	ce := filepath.Join("simrun-out", "latest", result(t, dir).Scenarios[0].Counterexamples[0].File)
 	require.NoError(t, os.Remove(filepath.Join(dir, "schema.sql")))
-	require.NoError(t, os.Remove(filepath.Join(dir, "foreign.yaml")))
+	require.NoError(t, os.Remove(filepath.Join(dir, "jobs.yaml")))
 	out, errs, status = simrun(t, dir, "replay", ce, "-n", "1")
 	require.Equal(t, exitViolated, status, out+errs)
 	require.Contains(t, out, "reproduced 1 of 1")
@@ -311,12 +364,12 @@ func TestWrongSQLOfAProgram(t *testing.T) {
 	for _, c := range []struct{ file, old, text, want string }{
 		{"schema.sql", "CREATE TABLE done (", "CREATE TABEL done (", "schema.sql:3:8: syntax error at or near \"TABEL\" (SQLSTATE 42601)"},
 		{"schema.sql", "REFERENCES jobs", "REFERENCES job", "schema.sql: relation \"job\" does not exist (SQLSTATE 42P01)"},
-		{"foreign.yaml", "worker AS app", "workr AS app", "the ledger query: ledger:1:8: column \"workr\" does not exist"},
-		{"foreign.yaml", "worker AS app", "worker", "the ledger query yields a column worker; the ledger has kind, app,"},
-		{"foreign.yaml", "INTO jobs (id, due)", "INTO jobs (id, du)", "load row 1: load:1:23: column \"du\""},
+		{"jobs.yaml", "worker AS app", "workr AS app", "the ledger query: ledger:1:8: column \"workr\" does not exist"},
+		{"jobs.yaml", "worker AS app", "worker", "the ledger query yields a column worker; the ledger has kind, app,"},
+		{"jobs.yaml", "INTO jobs (id, due)", "INTO jobs (id, du)", "load row 1: load:1:23: column \"du\""},
 	} {
-		dir := foreign(t, c.file, c.old, c.text)
-		out, errs, status := simrun(t, dir, "run", "foreign.yaml", "--schedules", "1", "--seed", "1")
+		dir := jobs(t, c.file, c.old, c.text)
+		out, errs, status := simrun(t, dir, "run", "jobs.yaml", "--schedules", "1", "--seed", "1")
 		require.Equal(t, exitEnvironment, status, out+errs)
 		require.Contains(t, out, c.want)
 	}
