@@ -73,11 +73,14 @@ func program(name string, s *sim.Scenario) (sim.Implementation, error) {
 		return sim.Implementation{}, usagef("%s: nothing says which program that is", name)
 	}
 	path, err := proc.Executable(s.Program.Exec[0], s.Dir)
+	var why *proc.Error
 	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return sim.Implementation{}, &sim.EnvironmentError{Problem: err.Error()}
+	case errors.As(err, &why) && errors.Is(err, fs.ErrPermission):
+		return sim.Implementation{}, &sim.EnvironmentError{Problem: why.Problem}
+	case errors.As(err, &why):
+		return sim.Implementation{}, usagef("%s: %s", name, why.Problem)
 	case err != nil:
-		return sim.Implementation{}, usagef("%s: %w", name, err)
+		return sim.Implementation{}, err
 	}
 	m := replica.Program(name, *s.Program, s.Dir)
 	m.Command = append([]string{path}, s.Program.Exec[1:]...)

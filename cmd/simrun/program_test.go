@@ -374,3 +374,80 @@ func TestWrongSQLOfAProgram(t *testing.T) {
 		require.Contains(t, out, c.want)
 	}
 }
+
+// A program that tells everybody the password it was given does not get it into any file.
+func TestAProgramThatTellsThePassword(t *testing.T) {
+	t.Parallel()
+	dsn, password, _ := givenServer(t)
+	dir := worldReadable(t)
+	script := `read -r start; echo "$start" >&2; ` + hello + `printf '{"kind":"note","text":"it is %s"}\n{"kind":"end","reason":"%s"}\n' "$PGPASSWORD" "$PGPASSWORD" >&3
+		printf '{"kind":"%s"}\n' "$PGPASSWORD" >&3; echo "$PGPASSWORD" >&2; env >&2; exit 1`
+	cmd := exec.Command(binary, "run", "steady", "--route", "direct", "--replicas", "1", "--schedules", "1", "--seed", "1", "--postgres", "dsn", "--impl", "exec:sh -c "+sim.ShellQuote(script))
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "SIMRUN_DSN="+dsn)
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, exitEnvironment, cmd.ProcessState.ExitCode(), string(out))
+	require.Contains(t, string(out), "an event of kind \"(password)\"")
+	require.NotContains(t, string(out), password)
+	seen := 0
+	require.NoError(t, filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		require.NotContains(t, string(b), password, path)
+		seen += strings.Count(string(b), "(password)")
+		return err
+	}))
+	require.GreaterOrEqual(t, seen, 3, "what it told is there, but for the password")
+}
+
+// Where a program is among the implementations and no engine was asked for, the run is live, and says so.
+func TestTheEngineOfPrograms(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		f        runFlags
+		programs bool
+		engine   string
+		says     bool
+		status   int
+	}{
+		{runFlags{engine: "virtual"}, false, "virtual", false, exitOK},
+		{runFlags{engine: "virtual"}, true, "live", true, exitOK},
+		{runFlags{engine: "virtual", engineAsked: true}, true, "virtual", false, exitUsage},
+		{runFlags{engine: "live", engineAsked: true}, true, "live", false, exitOK},
+	} {
+		says, err := c.f.chooseEngine(c.programs)
+		require.Equal(t, c.status, statusOf(err))
+		require.Equal(t, c.engine, c.f.engine)
+		require.Equal(t, c.says, says != "")
+	}
+	var f runFlags
+	require.Equal(t, []string{"reference"}, f.asked(sim.Scenario{}))
+	require.Equal(t, []string{"exec:a", "no-fence"}, f.asked(sim.Scenario{Impls: []string{"exec:a", "no-fence"}}))
+	f.impls = []string{"exec:b"}
+	require.Equal(t, []string{"exec:b"}, f.asked(sim.Scenario{Impl: "no-fence"}))
+}
+
+// A program of the command line takes the place of the scenario's, and keeps what belongs to both: tables, keys, the query.
+func TestAnotherBuildInTheSameScenario(t *testing.T) {
+	t.Parallel()
+	s := sim.Scenario{Dir: "/there", Impl: "exec:./a", Program: &sim.Program{Exec: []string{"./a"}, Keys: []int64{42}, MigrationsSQL: "x"}}
+	f := runFlags{}
+	got, err := f.withProgram(s, "exec:./a")
+	require.NoError(t, err)
+	require.Equal(t, s, got)
+	f.impls = []string{"exec:./b 'c d'"}
+	got, err = f.withProgram(s, f.impls[0])
+	require.NoError(t, err)
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	require.Equal(t, here, got.Dir)
+	require.Equal(t, &sim.Program{Exec: []string{"./b", "c d"}, Keys: []int64{42}, MigrationsSQL: "x"}, got.Program)
+	require.Equal(t, []string{"./a"}, s.Program.Exec, "the scenario is as it was")
+	got, err = f.withProgram(s, "reference")
+	require.NoError(t, err)
+	require.Nil(t, got.Program)
+	require.Empty(t, got.Dir)
+}
