@@ -77,6 +77,18 @@ func TestStatusOfAnEntry(t *testing.T) {
 	}
 }
 
+// How it was judged is said of an entry where it was the same in all schedules.
+func TestTheNoteOfAVerdict(t *testing.T) {
+	t.Parallel()
+	var e sim.Entry
+	merge(&e, sim.Verdict{Invariant: "a", Note: "by the fence alone"}, 0)
+	merge(&e, sim.Verdict{Invariant: "a", Note: "by the fence alone"}, 1)
+	merge(&e, sim.Verdict{Invariant: "b", Note: "1 failover"}, 0)
+	merge(&e, sim.Verdict{Invariant: "b", Note: "2 failovers"}, 1)
+	require.Equal(t, "by the fence alone", e.Verdicts[0].Note)
+	require.Empty(t, e.Verdicts[1].Note)
+}
+
 func TestShellQuote(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "simrun-out/latest/x.json", sim.ShellQuote("simrun-out/latest/x.json"))

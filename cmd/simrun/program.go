@@ -69,8 +69,11 @@ func (f *runFlags) withProgram(s sim.Scenario, name string) (sim.Scenario, error
 
 // program is exec:COMMAND as an implementation. It finds the program with the rights of the user it will run as, before anything starts.
 func program(name string, s *sim.Scenario) (sim.Implementation, error) {
-	if s == nil || s.Program == nil {
+	if s == nil || s.Program == nil || len(s.Program.Exec) == 0 || s.Program.Exec[0] == "" {
 		return sim.Implementation{}, usagef("%s: nothing says which program that is", name)
+	}
+	if info, err := os.Stat(s.Dir); err != nil || !info.IsDir() {
+		return sim.Implementation{}, usagef("%s: there is no folder %s, in which it was started; a counterexample says it in scenario.dir", name, s.Dir)
 	}
 	path, err := proc.Executable(s.Program.Exec[0], s.Dir)
 	var why *proc.Error

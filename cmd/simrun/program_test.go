@@ -237,6 +237,16 @@ func TestTheExamples(t *testing.T) {
 	}
 }
 
+// The bug that simrun began with, in any language: two leaders behind a transaction pooler.
+func TestAProgramBehindAPooler(t *testing.T) {
+	t.Parallel()
+	dir := python(t)
+	out, errs, status := simrun(t, dir, "run", "two-leaders-pooler", "--impl", "exec:./replica.py", "--schedules", "1", "--seed", "1", "--no-shrink")
+	require.Equal(t, exitViolated, status, out+errs)
+	require.Contains(t, out, "both believed to lead")
+	require.Contains(t, out, "a path that does not keep a session")
+}
+
 // held is a run in which everything holds, on a machine that may be busy: times are twice as long as usual, and a run that can
 // say nothing for want of the processor is had again.
 func held(t *testing.T, dir string, args ...string) {
@@ -315,6 +325,7 @@ func TestAProgramWithItsOwnTables(t *testing.T) {
 		require.Equal(t, sim.StatusHeld, v.Status, v)
 		require.Positive(t, v.Examined, v)
 	}
+	require.Contains(t, out, "one-leader: it reports no beliefs, so that it is judged by the fence alone (rule 1)")
 	h, err := os.ReadFile(filepath.Join(elsewhere, "simrun-out", "latest", e.Histories[0]))
 	require.NoError(t, err)
 	require.Regexp(t, `"kind":"held","session":"r[12]/1/effect/1","role":"publish","key":42`, string(h))

@@ -23,7 +23,8 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "Carry out a saved counterexample again; prints k of n and the digest",
-		Long: `Carry out a saved counterexample again. Its plan is used, not its seed, so it survives changes of the generator.
+		Long: `Carry out a saved counterexample again. Its plan is used, not its seed, so it survives changes of the generator. One of a program
+(exec:COMMAND) names the command, the folder it is started in and the SQL of its tables: read it before you replay a stranger's.
 
 Exit status 1 when the violation was reproduced at least once, 0 when that was expected by the scenario; 1 when an expected
 violation was not reproduced, 0 when an unexpected one was not.`,
