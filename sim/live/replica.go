@@ -99,8 +99,10 @@ func programEnv(environ []string, dsn string) []string {
 	if password, ok := u.User.Password(); ok {
 		env = append(env, "PGPASSWORD="+password)
 	}
-	if mode := u.Query().Get("sslmode"); mode != "" {
-		env = append(env, "PGSSLMODE="+mode)
+	for _, p := range []string{"sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout"} {
+		if v := u.Query().Get(p); v != "" {
+			env = append(env, "PG"+strings.ToUpper(p)+"="+v)
+		}
 	}
 	return env
 }
