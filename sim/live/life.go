@@ -146,11 +146,11 @@ func (l *life) record(e sim.Event, arrived time.Duration) {
 	e.Reason, e.Text = l.log.secrets.Replace(e.Reason), l.log.secrets.Replace(e.Text)
 	switch e.Kind {
 	case sim.EvLead, sim.EvAttempt, sim.EvUnlock:
-		if e.Role == "" && (e.Key == 0 || e.Key == role.Key) {
-			e.Role = role.Name
-		}
-		if e.Key == 0 && e.Role == role.Name {
+		if e.Key == 0 && (e.Role == "" || e.Role == role.Name) {
 			e.Key = role.Key
+		}
+		if e.Role == "" {
+			e.Role = l.w.roleOf(e.Key)
 		}
 		l.w.watch(e.Key)
 	}

@@ -247,7 +247,10 @@ func TestPauseOfAllProcesses(t *testing.T) {
 func TestKeysAreWatched(t *testing.T) {
 	t.Parallel()
 	impl := impls.Program("exec:sh", sim.Program{Keys: []int64{42, 43}, Exec: []string{"/bin/sh", "-c", `echo '{"hello":1}' >&3
-		echo '{"kind":"attempt","op":"begin","role":"other","key":44}' >&3; read start
+		echo '{"kind":"attempt","op":"begin","role":"other","key":44}
+{"kind":"attempt","op":"begin","key":43}
+{"kind":"attempt","op":"begin"}
+{"kind":"attempt","op":"begin","role":"stranger"}' >&3; read start
 		(echo 'SELECT pg_advisory_lock(43), pg_advisory_lock(44);'; read order) | PGAPPNAME=r1/1/lease/1 psql -Xq >/dev/null`}}, "/")
 	s, p := scenario()
 	s.Replicas, p.Horizon = 1, secs(12)
@@ -255,7 +258,11 @@ func TestKeysAreWatched(t *testing.T) {
 	require.NoError(t, err)
 	held := map[int64][]string{}
 	roles := map[int64]string{}
+	var tried []string
 	for _, e := range h.Events {
+		if e.Kind == sim.EvAttempt {
+			tried = append(tried, fmt.Sprint(e.Role, " ", e.Key))
+		}
 		if e.Kind == sim.EvHeld {
 			held[e.Key], roles[e.Key] = append(held[e.Key], e.Session), e.Role
 		}
@@ -263,5 +270,6 @@ func TestKeysAreWatched(t *testing.T) {
 	require.Equal(t, []string{""}, held[42])
 	require.Contains(t, held[43], "r1/1/lease/1")
 	require.Contains(t, held[44], "r1/1/lease/1")
+	require.Equal(t, []string{"other 44", "key 43 43", "publish 42", "stranger 0"}, tried, "the role is that of the key, and the key that of the role")
 	require.Equal(t, map[int64]string{42: "publish", 43: "key 43", 44: "key 44"}, roles)
 }
