@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/invariants"
+	"github.com/seed-aafb3a99/simrun/scenarios"
 	"github.com/seed-aafb3a99/simrun/sim"
 	"github.com/seed-aafb3a99/simrun/sim/gen"
 )
@@ -167,6 +168,7 @@ func textOf(s schedule, invariant string) string {
 }
 
 func (j *job) save(sum *sim.CounterSummary, ce sim.Counterexample) error {
+	ce.Scenario = scenarios.Resolve(ce.Scenario) // a later simrun may have other defaults
 	b, err := json.MarshalIndent(ce, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the counterexample: %w", err)

@@ -279,6 +279,12 @@ func TestAProgramWithABug(t *testing.T) {
 	require.NotContains(t, string(page), "'<b>'")
 	require.Contains(t, string(page), "&lt;b&gt;")
 
+	saved, err := loadCounterexample(ce)
+	require.NoError(t, err)
+	require.Equal(t, sim.DefaultIntervals, saved.Scenario.Intervals, "the scenario is resolved")
+	require.Equal(t, []string{"./replica.py", "<b>"}, saved.Scenario.Program.Exec)
+	require.Equal(t, dir, saved.Scenario.Dir)
+
 	elsewhere := worldReadable(t)
 	out, errs, status = simrun(t, elsewhere, "replay", ce, "-n", "1")
 	require.Equal(t, exitViolated, status, out+errs)
