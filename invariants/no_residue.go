@@ -69,6 +69,16 @@ func (w *world) unowned(key int64, h hold) spans {
 			owned = append(owned, l.maybe...)
 		}
 	}
+	if w.silent {
+		// What it believes it does not say; that the living believe is the least that it may claim.
+		for _, l := range w.lives {
+			if l.up == nil || l.who != h.who() && w.h.Header.Route.Stable() && h.session != unnamed {
+				continue
+			}
+			_, dead := l.died(w)
+			owned = append(owned, span{w.early(l.up), dead})
+		}
+	}
 	if route := w.route(h.session); route.Stable() {
 		// While the pooler has been reloaded under its clients, who leaves leaves the lock on the backend, whatever it does.
 		owned = append(owned, w.unstablePath(route)...)

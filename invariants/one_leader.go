@@ -12,6 +12,9 @@ import "github.com/seed-aafb3a99/simrun/sim"
 //
 // Not a violation: an effect of the old leader between the end of its session and the next bump.
 func oneLeader(w *world) (f finding) {
+	if n := w.nameless(); n > 0 && w.foreign() {
+		f.note("%d %s committed in sessions whose application_name is no replica's, and can be held against a term only", n, plural(n, "effect was", "effects were"))
+	}
 	if w.silent {
 		f.note("it reports no beliefs, so that it is judged by the fence alone (rule 1)")
 		for _, e := range w.effects {
@@ -33,6 +36,16 @@ func oneLeader(w *world) (f finding) {
 		w.nobodyLed(&f)
 	}
 	return f
+}
+
+// nameless counts the effects of sessions without a name of ours.
+func (w *world) nameless() (n int) {
+	for _, e := range w.effects {
+		if !e.known {
+			n++
+		}
+	}
+	return n
 }
 
 // nobodyLed: on a path that cannot carry a lock, refusing it is the decision that is asked for; on one that can, a run without

@@ -152,7 +152,7 @@ func (w *world) unbacked(l *leadership, bare spans, b bound) sim.Violation {
 			whom = fmt.Sprintf("a session of %s held", who{r, i})
 			v.Replicas = replicas(l.replica, r)
 		default:
-			whom = "another session held"
+			whom = fmt.Sprintf("a session called %.40q held", h.session)
 		}
 		v.Events = append(v.Events, h.since.Seq)
 		break

@@ -1,6 +1,7 @@
 package invariants
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -64,7 +65,7 @@ func (w *world) takeEffect(e *sim.Event) {
 		}
 		w.effects = append(w.effects, f)
 	case e.Op == sim.OpBegin:
-		w.jobs = append(w.jobs, &job{who: whoOf(e), begin: e, by: w.owner(whoOf(e), e.Term, e.At)})
+		w.jobs = append(w.jobs, &job{who: whoOf(e), begin: e, by: w.owner(whoOf(e), e.Key, e.Term, e.At)})
 	case e.Op == sim.OpEnd:
 		for _, j := range slices.Backward(w.jobs) {
 			if j.who == whoOf(e) && j.end == nil && j.begin.Row == e.Row && j.begin.Unit == e.Unit && j.begin.Session == e.Session {
@@ -75,11 +76,17 @@ func (w *world) takeEffect(e *sim.Event) {
 	}
 }
 
-// owner is the leadership of that life to which work of the given term belongs, begun by the instant t: the one of that term, or
-// else the latest. A term that is not its own does not count: a wrong program may name the current one.
-func (w *world) owner(id who, term int64, t sim.Duration) (l *leadership) {
+// owner is the leadership of that life to which work of the given key and term belongs, begun by the instant t: the one of that term,
+// or else the latest for that key, or else the latest. A term or key that is not its own does not count: a wrong program may name
+// the current one.
+func (w *world) owner(id who, key, term int64, t sim.Duration) (l *leadership) {
+	var other *leadership
 	for _, c := range slices.Backward(w.elections()) {
 		if c.who != id || c.lead.Earliest() > t {
+			continue
+		}
+		if key != 0 && c.key != 0 && c.key != key {
+			other = cmp.Or(other, c)
 			continue
 		}
 		if l == nil {
@@ -89,7 +96,7 @@ func (w *world) owner(id who, term int64, t sim.Duration) (l *leadership) {
 			return c
 		}
 	}
-	return l
+	return cmp.Or(l, other)
 }
 
 func (w *world) finishWork() {
@@ -113,7 +120,7 @@ func (w *world) finishWork() {
 			e.by = e.job.by
 		}
 		if e.job == nil || w.silent {
-			e.by = w.owner(e.who, e.Term, e.Latest())
+			e.by = w.owner(e.who, e.Key, e.Term, e.Latest())
 		}
 	}
 }

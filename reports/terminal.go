@@ -100,6 +100,9 @@ func figures(e sim.Entry) string {
 
 // verdict says what was violated, wanted or not, and why something could not be decided.
 func (t *Terminal) verdict(e sim.Entry, v sim.EntryVerdict) {
+	if sim.IsProgram(e.Impl) && v.Note != "" && v.Invariant == "one-leader" { // so that nobody takes less for more
+		t.say(fmt.Sprintf("%s: %s", v.Invariant, v.Note))
+	}
 	switch expected := isExpected(e, v.Invariant); {
 	case v.Status == sim.StatusViolated && len(v.Violations) > 0 && expected:
 		t.say(fmt.Sprintf("%s violated, as expected: %s", v.Invariant, v.Violations[0].Text))

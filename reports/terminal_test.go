@@ -56,6 +56,21 @@ func TestDoneLine(t *testing.T) {
 	require.Equal(t, "2 scenarios could not be carried out, counted as failed\nDONE 3 scenarios, 0 passed, 2 failed, 1 inconclusive in 0.0s\n", b.String())
 }
 
+// That a program is judged by less than it could be is said, also when all is well.
+func TestTerminalSaysHowAProgramWasJudged(t *testing.T) {
+	var b bytes.Buffer
+	e := sim.Entry{Name: "steady", Route: sim.Direct, Impl: "exec:./mine", Status: sim.Passed, Verdicts: []sim.EntryVerdict{
+		{Invariant: "one-leader", Status: sim.StatusHeld, Note: "it reports no beliefs"}, {Invariant: "failover", Status: sim.StatusHeld, Note: "2 failovers: 1s"},
+	}}
+	NewTerminal(&b).Entry(e)
+	require.Contains(t, b.String(), "one-leader: it reports no beliefs\n")
+	require.NotContains(t, b.String(), "failovers")
+	b.Reset()
+	e.Impl = "reference"
+	NewTerminal(&b).Entry(e)
+	require.NotContains(t, b.String(), "beliefs")
+}
+
 func TestTerminalShowsNothingRaw(t *testing.T) {
 	var b bytes.Buffer
 	evil := "\x1b]0;owned\x07\n\u202eevil"

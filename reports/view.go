@@ -358,7 +358,7 @@ func exercised(c sim.Coverage) string {
 }
 
 func viewVerdict(e sim.Entry, x sim.EntryVerdict) verdictView {
-	v := verdictView{Name: short(x.Invariant), Word: x.Status.String(), Class: "open", Examined: x.Examined, Note: short(x.Reason)}
+	v := verdictView{Name: short(x.Invariant), Word: x.Status.String(), Class: "open", Examined: x.Examined, Note: short(strings.Join(slices.DeleteFunc([]string{x.Reason, x.Note}, func(s string) bool { return s == "" }), "; "))}
 	switch {
 	case x.Status == sim.StatusHeld:
 		v.Class, v.Note = "pass", ""

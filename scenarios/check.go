@@ -143,7 +143,8 @@ func (c *checker) shape() {
 	if s.Impl != "" && len(s.Impls) > 0 {
 		c.say("impl", "give impl or impls, not both", "")
 	}
-	if s.Impl != "" {
+	c.program()
+	if s.Impl != "" && s.Program == nil {
 		c.impl("impl", s.Impl)
 	}
 	for i, name := range s.Impls {
@@ -180,6 +181,8 @@ func (c *checker) workload() {
 		c.say("workload.rows", fmt.Sprintf("rows must be from 0 to %d, not %d", maxRows, w.Rows), "")
 	case w.Every < 0 || w.Every > maxDuration:
 		c.say("workload.every", fmt.Sprintf("every must be from 0 to %s, not %s", span(maxDuration), w.Every), "")
+	case w.Rows > 0 && c.s.Program != nil && c.s.Program.Migrations != "" && c.s.Program.Load == "" && c.good("impl"):
+		c.say("workload", "workload has rows, but nothing says how one comes into the tables of impl.migrations", "give impl a load: the SQL that adds one, $1 its id, $2 seconds until it is due")
 	case w.Rows == 0 && w.Every != 0:
 		c.say("workload", "workload has every, but no rows", "say how many rows there are")
 	case sim.Duration(w.Rows)*w.Every > c.s.Duration && c.good("duration"):
@@ -360,10 +363,15 @@ func (c *checker) scope(path, impl string, route sim.Route) {
 }
 
 func (c *checker) impl(path, name string) {
-	if c.opt.impls == nil || strings.HasPrefix(name, "exec:") && len(name) > len("exec:") {
+	if command, ok := strings.CutPrefix(name, sim.ExecPrefix); ok {
+		if _, err := ParseCommand(command); err != nil {
+			c.say(path, err.Error(), "")
+		}
 		return
 	}
-	c.oneOf(path, "implementation", name, c.opt.impls)
+	if c.opt.impls != nil {
+		c.oneOf(path, "implementation", name, c.opt.impls)
+	}
 }
 
 func (c *checker) invariant(path, name string) {

@@ -18,7 +18,8 @@ import (
 // and remembers where each field stands, so that later checks can point at it too.
 type decoder struct {
 	*source
-	places map[string]place // by path: "faults[1].window"
+	places  map[string]place // by path: "faults[1].window"
+	program *sim.Program     // what `impl` says when it is a group of lines and not a name
 }
 
 // A place is where a field stands in the file, and whether its value could be read.
@@ -35,6 +36,11 @@ var (
 // value reads node into v. path is how the field is called.
 func (d *decoder) value(node ast.Node, v reflect.Value, path string) {
 	d.places[path] = placeOf(node)
+	if m, ok := node.(*ast.MappingNode); ok && path == "impl" {
+		d.program = &sim.Program{}
+		d.fields(m, reflect.ValueOf(d.program).Elem(), path)
+		return
+	}
 	switch {
 	case v.Kind() == reflect.Pointer:
 		p := reflect.New(v.Type().Elem())
@@ -50,6 +56,8 @@ func (d *decoder) value(node ast.Node, v reflect.Value, path string) {
 		d.str(node, v, path)
 	case v.Kind() == reflect.Int:
 		d.number(node, v, path)
+	case v.Kind() == reflect.Int64:
+		d.key(node, v, path)
 	case v.Kind() == reflect.Bool:
 		b, ok := node.(*ast.BoolNode)
 		if !ok {
@@ -169,6 +177,21 @@ func (d *decoder) number(node ast.Node, v reflect.Value, path string) {
 		return
 	}
 	v.SetInt(int64(i))
+}
+
+// key reads a 64-bit number, which may be as large as it likes.
+func (d *decoder) key(node ast.Node, v reflect.Value, path string) {
+	n, ok := node.(*ast.IntegerNode)
+	if !ok {
+		d.wrong(node, path, "a whole number", "")
+		return
+	}
+	i, err := strconv.ParseInt(n.Token.Value, 10, 64)
+	if err != nil {
+		d.wrong(node, path, "a plain whole number of 64 bits", "")
+		return
+	}
+	v.SetInt(i)
 }
 
 // wrong notes that a field is not of the kind it must be.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -44,18 +45,39 @@ func parse(filename string, src []byte, opts []Option) (*sim.Scenario, *decoder)
 	s := &sim.Scenario{}
 	if m := d.mapping(src); m != nil {
 		d.fields(m, reflect.ValueOf(s).Elem(), "")
+		if s.Program = d.program; s.Program != nil {
+			s.Impl = s.Program.Name()
+		}
 		(&checker{decoder: d, s: s, opt: opt}).check()
 	}
 	return s, d
 }
 
-// Load reads one scenario from a file. The error is *Problems for bad content, and another where the file cannot be read.
+// Load reads one scenario from a file, and the files that it names. The error is *Problems for bad content, and another where the file
+// cannot be read.
 func Load(path string, opts ...Option) (*sim.Scenario, error) {
-	src, err := readFile(path)
+	s, d, err := load(path, opts)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, src, opts...)
+	if len(d.problems.List) > 0 {
+		d.problems.sort()
+		return nil, &d.problems
+	}
+	return s, nil
+}
+
+func load(path string, opts []Option) (*sim.Scenario, *decoder, error) {
+	src, err := readFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, d := parse(path, src, opts)
+	if s.Dir, err = filepath.Abs(filepath.Dir(path)); err != nil {
+		return nil, nil, fmt.Errorf("find the scenario's folder: %w", err)
+	}
+	d.readMigrations(s)
+	return s, d, nil
 }
 
 // LoadAll reads several files and reports the problems of all of them, names that occur twice included.
@@ -64,11 +86,10 @@ func LoadAll(paths []string, opts ...Option) ([]sim.Scenario, error) {
 	var list []sim.Scenario
 	first := map[string]string{}
 	for _, path := range paths {
-		src, err := readFile(path)
+		s, d, err := load(path, opts)
 		if err != nil {
 			return nil, err
 		}
-		s, d := parse(path, src, opts)
 		if other, twice := first[s.Name]; twice && s.Name != "" {
 			at := d.places["name"]
 			d.problem(at.line, at.column, fmt.Sprintf("the name %q is taken by %s", s.Name, other), "")

@@ -177,6 +177,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(src)
 	}
 	f.Add([]byte(everything))
+	f.Add([]byte(foreign))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		s, err := Parse("fuzz.yaml", src, Implementations("reference"), Invariants("one-leader"))
 		if (s == nil) == (err == nil) {

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what simrun needs and this machine lacks, from the distribution's packages: Postgres (14 or later) and
-# PgBouncer, and Chromium when asked with --browser (tests of the report look at it in a browser). It says what it does first; where it
-# may not install, it says in one sentence what to install. Nothing is started: no cluster on 5432, no pooler on 6432.
+# PgBouncer, and when asked with --browser what the tests need besides: Chromium to look at the report, Python for an
+# example. It says what it does first; where it may not install, it says in one sentence what to install. Nothing is
+# started: no cluster on 5432, no pooler on 6432.
 set -eu
 
 have_postgres() {
@@ -18,7 +19,11 @@ done
 missing=
 have_postgres || missing="$missing postgresql"
 have_pgbouncer || missing="$missing pgbouncer"
-if [ "${1:-}" = --browser ]; then have_browser || missing="$missing chromium"; fi
+if [ "${1:-}" = --browser ]; then
+	have_browser || missing="$missing chromium"
+	command -v python3 >/dev/null 2>&1 || missing="$missing python3"
+	command -v psql >/dev/null 2>&1 || missing="$missing postgresql-client"
+fi
 [ -n "$missing" ] || exit 0
 
 sudo=

@@ -24,8 +24,28 @@ type Start struct {
 	DSN         string    `json:"dsn"`
 	ExecMode    string    `json:"exec_mode"`
 	Intervals   Intervals `json:"intervals"`
+	Seconds     Seconds   `json:"seconds"`       // the intervals once more, for whom "1.5s" is work to read
 	StartUnixNS int64     `json:"start_unix_ns"` // the run's start on the host's clock
 	Seed        uint64    `json:"seed"`
+}
+
+// Seconds are intervals as plain numbers.
+type Seconds struct {
+	Retry        float64 `json:"retry"`
+	Beat         float64 `json:"beat"`
+	BeatDeadline float64 `json:"beat_deadline"`
+	ProbeWait    float64 `json:"probe_wait"`
+	Tick         float64 `json:"tick"`
+	TTL          float64 `json:"ttl"`
+	StopGrace    float64 `json:"stop_grace"`
+}
+
+// Seconds are the intervals as plain numbers.
+func (i Intervals) Seconds() Seconds {
+	return Seconds{
+		Retry: i.Retry.Seconds(), Beat: i.Beat.Seconds(), BeatDeadline: i.BeatDeadline.Seconds(), ProbeWait: i.ProbeWait.Seconds(),
+		Tick: i.Tick.Seconds(), TTL: i.TTL.Seconds(), StopGrace: i.StopGrace.Seconds(),
+	}
 }
 
 // An Order is a further line on standard input.

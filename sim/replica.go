@@ -68,4 +68,12 @@ type Implementation struct {
 	Probes     bool   // it has a stability probe of whatever quality, so that never refusing is a fault
 	Run        Replica
 	Command    []string // how to start it as a process; nil: only in process
+
+	// What only a program of somebody else's has (IsProgram).
+	Dir            string  // the folder it is started in; "": the run's own
+	Keys           []int64 // advisory locks to watch besides the role's
+	MigrationsFile string  // where Migrations come from, for messages
+	// Ledger is a query over its own tables that yields what was committed, in commit order, in place of simrun.ledger: columns of that
+	// table by name, of which row_id and at must be there.
+	Ledger string
 }

@@ -109,6 +109,7 @@ type EntryVerdict struct {
 	Status     Status           `json:"status"`
 	Examined   int              `json:"examined"`
 	Reason     string           `json:"reason,omitempty"`
+	Note       string           `json:"note,omitempty"`     // how it was judged, where that was the same in all schedules
 	Measures   []Measure        `json:"measures,omitempty"` // the largest value of each
 	Violations []EntryViolation `json:"violations"`
 }

@@ -16,6 +16,11 @@ type Scenario struct {
 	Impl     string   `yaml:"impl,omitempty" json:"impl,omitempty"` // implementation used when none is named; "" is reference
 	Impls    []string `yaml:"impls,omitempty" json:"impls,omitempty"`
 
+	// Program is what a file says in `impl: {exec: [...], ...}`; Impl is its name then. Dir is the folder in which programs are started,
+	// and to which their names are relative: that of the scenario's file, or the current one for a program of the command line.
+	Program *Program `yaml:"-" json:"program,omitempty"`
+	Dir     string   `yaml:"-" json:"dir,omitempty"`
+
 	Intervals Intervals `yaml:"intervals,omitempty" json:"intervals"`
 	Pool      Pool      `yaml:"pool,omitempty" json:"pool,omitzero"`
 	Workload  Workload  `yaml:"workload,omitempty" json:"workload,omitzero"`

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/invariants"
+	"github.com/seed-aafb3a99/simrun/scenarios"
 	"github.com/seed-aafb3a99/simrun/sim"
 	"github.com/seed-aafb3a99/simrun/sim/gen"
 )
@@ -172,6 +173,7 @@ func textOf(s schedule, invariant string) string {
 }
 
 func (j *job) save(sum *sim.CounterSummary, ce sim.Counterexample) error {
+	ce.Scenario = scenarios.Resolve(ce.Scenario) // a later simrun may have other defaults
 	b, err := json.MarshalIndent(ce, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the counterexample: %w", err)
@@ -181,7 +183,7 @@ func (j *job) save(sum *sim.CounterSummary, ce sim.Counterexample) error {
 	if err := writeFile(path, append(b, '\n')); err != nil {
 		return fmt.Errorf("write the counterexample: %w", err)
 	}
-	sum.Replay = shellQuote(cmp.Or(j.Program, "simrun")) + " replay " + shellQuote(path)
+	sum.Replay = sim.ShellQuote(cmp.Or(j.Program, "simrun")) + " replay " + sim.ShellQuote(path)
 	return nil
 }
 

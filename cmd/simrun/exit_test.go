@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -144,10 +145,26 @@ func TestStatusOfAnEntry(t *testing.T) {
 	}
 }
 
+// How it was judged is said of an entry where it was the same in all schedules.
+func TestTheNoteOfAVerdict(t *testing.T) {
+	t.Parallel()
+	var e sim.Entry
+	merge(&e, sim.Verdict{Invariant: "a", Note: "by the fence alone"}, 0)
+	merge(&e, sim.Verdict{Invariant: "a", Note: "by the fence alone"}, 1)
+	merge(&e, sim.Verdict{Invariant: "b", Note: "1 failover"}, 0)
+	merge(&e, sim.Verdict{Invariant: "b", Note: "2 failovers"}, 1)
+	require.Equal(t, "by the fence alone", e.Verdicts[0].Note)
+	require.Empty(t, e.Verdicts[1].Note)
+}
+
 func TestShellQuote(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "simrun-out/latest/x.json", shellQuote("simrun-out/latest/x.json"))
-	require.Equal(t, `'a b'`, shellQuote("a b"))
-	require.Equal(t, `'it'\''s $(rm)'`, shellQuote("it's $(rm)"))
-	require.Equal(t, "exec__rm_-rf__", fileName("exec:'rm -rf /"))
+	require.Equal(t, "simrun-out/latest/x.json", sim.ShellQuote("simrun-out/latest/x.json"))
+	require.Equal(t, `'a b'`, sim.ShellQuote("a b"))
+	require.Equal(t, `'it'\''s $(rm)'`, sim.ShellQuote("it's $(rm)"))
+	require.Regexp(t, `^exec__rm_-rf__-[0-9a-f]{6}$`, fileName("exec:'rm -rf /"))
+	require.NotEqual(t, fileName("exec:a b"), fileName("exec:a_b"))
+	require.NotEqual(t, fileName(strings.Repeat("a", 300)+"b"), fileName(strings.Repeat("a", 300)+"c"))
+	require.Len(t, fileName(strings.Repeat("a", 300)), maxFileName)
+	require.Equal(t, "no-fence", fileName("no-fence"))
 }

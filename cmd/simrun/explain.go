@@ -43,6 +43,11 @@ func explain(w io.Writer, s sim.Scenario, seed uint64, plans int) error {
 	if err != nil {
 		return fmt.Errorf("print the scenario: %w", err)
 	}
+	if s.Program != nil {
+		if b, err = showProgram(b, s.Program); err != nil {
+			return fmt.Errorf("print the scenario: %w", err)
+		}
+	}
 	fmt.Fprintf(w, "%s\n# plans of seed %d, in words\n", b, seed)
 	for i := range plans {
 		p := gen.Plan(s, seed, i)
@@ -62,6 +67,24 @@ func explain(w io.Writer, s sim.Scenario, seed uint64, plans int) error {
 		fmt.Fprintln(w)
 	}
 	return nil
+}
+
+// showProgram puts what a scenario says of its program where the file has it.
+func showProgram(b []byte, p *sim.Program) ([]byte, error) {
+	var fields, shown yaml.MapSlice
+	if err := yaml.UnmarshalWithOptions(b, &fields, yaml.UseOrderedMap()); err != nil {
+		return nil, err
+	}
+	for _, f := range fields {
+		switch f.Key {
+		case "impls":
+			continue
+		case "impl":
+			f.Value = p
+		}
+		shown = append(shown, f)
+	}
+	return yaml.Marshal(shown)
 }
 
 func completionCommand() *cobra.Command {

@@ -53,7 +53,10 @@ func (f *runFlags) quarry(named []string) (tasks []task, unexpected []string, er
 		named = flaws()
 	}
 	for _, flaw := range named {
-		impl, err := implementation(flaw)
+		if sim.IsProgram(flaw) {
+			return nil, nil, usagef("hunt is for simrun's own flawed implementations: to try %s, use simrun run --impl", flaw)
+		}
+		impl, err := implementation(flaw, nil)
 		if err != nil {
 			return nil, nil, err
 		}

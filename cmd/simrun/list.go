@@ -91,6 +91,7 @@ func (l listing) print(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "  %s\t%s\n", i.Name, text)
 	}
+	fmt.Fprintln(t, "  exec:COMMAND\tany program that speaks docs/protocol.md")
 	fmt.Fprintln(t, "\nINVARIANTS (each holds when)")
 	for _, i := range l.Invariants {
 		fmt.Fprintf(t, "  %s\t%s\n", i.Name, i.Holds)

@@ -20,7 +20,7 @@ import (
 // A local carries out tasks with an engine of this process.
 type local struct {
 	engine sim.Engine
-	lookup func(string) (sim.Implementation, error)
+	lookup func(string, *sim.Scenario) (sim.Implementation, error)
 	end    func() error // ends what the engine stands on
 }
 
@@ -67,7 +67,7 @@ func (s schedule) plain() bool {
 }
 
 func (x *local) begin(t task) (*job, error) {
-	impl, err := x.lookup(t.Impl)
+	impl, err := x.lookup(t.Impl, &t.Scenario)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func writeScenario(w io.Writer, text, file string, force bool) error {
 		fmt.Fprintf(w, "written: %s; simrun reads scenario files whose name ends in .yaml\n", file)
 		return nil
 	}
-	fmt.Fprintf(w, "written: %s\nrun it: simrun run %s\n", file, shellQuote(arg))
+	fmt.Fprintf(w, "written: %s\nrun it: simrun run %s\n", file, sim.ShellQuote(arg))
 	return nil
 }
 

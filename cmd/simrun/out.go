@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -104,7 +105,7 @@ func writeFile(path string, b []byte) error {
 	return os.Rename(tmp, path)
 }
 
-// fileName makes a name of an implementation usable in a file's name.
+// fileName makes a name of an implementation usable in a file's name. Names that are changed by it stay different.
 func fileName(s string) string {
 	out := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r) {
@@ -112,15 +113,12 @@ func fileName(s string) string {
 		}
 		return '_'
 	}, s)
-	return out[:min(len(out), 60)]
-}
-
-// shellQuote writes a word so that a shell reads it back.
-func shellQuote(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=@%+,", r))
-	}) < 0 {
+	if out == s && len(s) <= maxFileName {
 		return s
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	sum := sha256.Sum256([]byte(s))
+	return fmt.Sprintf("%s-%x", out[:min(len(out), maxFileName-7)], sum[:3])
 }
+
+// maxFileName is for one part of a file's name; there are up to four, and a file system takes 255 characters.
+const maxFileName = 60

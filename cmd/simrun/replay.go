@@ -25,7 +25,8 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay FILE",
 		Short: "Carry out a saved counterexample again; prints k of n and the digest",
-		Long: `Carry out a saved counterexample again. Its plan is used, not its seed, so it survives changes of the generator.
+		Long: `Carry out a saved counterexample again. Its plan is used, not its seed, so it survives changes of the generator. One of a program
+(exec:COMMAND) names the command, the folder it is started in and the SQL of its tables: read it before you replay a stranger's.
 
 Exit status 1 when the violation was reproduced at least once, 0 when that was expected by the scenario; 1 when an expected
 violation was not reproduced, 0 when an unexpected one was not.`,
@@ -60,6 +61,10 @@ func replay(ctx context.Context, stdout, stderr io.Writer, file string, f runFla
 	if f.engine != "live" || f.timeScale >= 1 {
 		f.timeScale = 0
 	}
+	f.engineAsked = true
+	if _, err := f.chooseEngine(sim.IsProgram(ce.Impl)); err != nil {
+		return err
+	}
 	if n < 0 || n > maxSchedules {
 		return usagef("-n must be from 1 to %d", maxSchedules)
 	}
@@ -69,7 +74,10 @@ func replay(ctx context.Context, stdout, stderr io.Writer, file string, f runFla
 	if err := f.validate(); err != nil {
 		return err
 	}
-	if _, err := implementation(ce.Impl); err != nil {
+	if ce.Scenario, err = f.withProgram(ce.Scenario, ce.Impl); err != nil {
+		return err
+	}
+	if _, err := implementation(ce.Impl, &ce.Scenario); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,27 +28,28 @@ const (
 
 // runFlags are the flags of run, and, where it makes sense, of replay.
 type runFlags struct {
-	engine    string
-	routes    []string
-	impls     []string
-	replicas  int
-	schedules int
-	seed      uint64
-	budget    time.Duration
-	strategy  string
-	selfcheck bool
-	postgres  string
-	out       string
-	junit     string
-	json      bool
-	workers   int
-	noShrink  bool
-	keep      bool
-	confirm   int
-	all       bool
-	failed    bool // only what did not pass in the last run
-	timeScale float64
-	timeout   time.Duration
+	engine      string
+	engineAsked bool // and not the default
+	routes      []string
+	impls       []string
+	replicas    int
+	schedules   int
+	seed        uint64
+	budget      time.Duration
+	strategy    string
+	selfcheck   bool
+	postgres    string
+	out         string
+	junit       string
+	json        bool
+	workers     int
+	noShrink    bool
+	keep        bool
+	confirm     int
+	all         bool
+	failed      bool // only what did not pass in the last run
+	timeScale   float64
+	timeout     time.Duration
 }
 
 func runCommand() *cobra.Command {
@@ -65,10 +65,12 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 		Example: `  simrun run
   simrun run kill-leader --route pgbouncer-session --schedules 10 --seed 7
   simrun run two-leaders-pooler --impl naive-pooled
+  simrun run kill-leader --impl 'exec:python3 leader.py'
   simrun run my-scenario.yaml --junit junit.xml
   simrun run --last-failed
   SIMRUN_DSN=postgres://me@db.example/postgres simrun run steady --postgres dsn`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.engineAsked = cmd.Flags().Changed("engine")
 			if !cmd.Flags().Changed("seed") {
 				f.seed = rand.Uint64N(1_000_000) + 1
 			}
@@ -95,7 +97,7 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 	fl.BoolVar(&f.failed, "last-failed", false, "only what did not pass in the last run (OUT/latest), with its seed and engine, and the plans that failed first")
 	fl.StringVar(&f.engine, "engine", defaultEngine, "virtual (virtual time, exact replay) or live (processes, the wall clock)")
 	fl.StringArrayVar(&f.routes, "route", nil, "only this route: direct, pgbouncer-session, pgbouncer-transaction, pgbouncer-statement (may be repeated)")
-	fl.StringArrayVar(&f.impls, "impl", nil, "this implementation instead of the scenario's: a NAME of `simrun list` (may be repeated)")
+	fl.StringArrayVar(&f.impls, "impl", nil, "this implementation instead of the scenario's: a `NAME` of simrun list, or exec:COMMAND for any program that speaks docs/protocol.md (may be repeated)")
 	fl.IntVar(&f.replicas, "replicas", 0, "number of replicas instead of the scenario's")
 	fl.IntVar(&f.schedules, "schedules", 0, "schedules per scenario, route and implementation (default: virtual 10, live 2)")
 	fl.Uint64Var(&f.seed, "seed", 0, "seed of the schedules (default: random, and printed)")
@@ -182,9 +184,10 @@ func implNames() (names []string) {
 	return names
 }
 
-func implementation(name string) (sim.Implementation, error) {
-	if strings.HasPrefix(name, "exec:") {
-		return sim.Implementation{}, usagef("--impl exec:COMMAND is not built yet: use an implementation of simrun list")
+// implementation finds an implementation by its name; what belongs to exec:COMMAND is in the scenario.
+func implementation(name string, s *sim.Scenario) (sim.Implementation, error) {
+	if sim.IsProgram(name) {
+		return program(name, s)
 	}
 	i, ok := replica.ByName(name)
 	if !ok {
@@ -280,20 +283,17 @@ func (f *runFlags) tasks(chosen []choice, named bool) (out []task, leftOut []str
 				routes = append(routes, sim.Route(r))
 			}
 		}
-		names := f.impls
-		if len(names) == 0 {
-			names = s.Impls
-		}
-		if len(names) == 0 {
-			names = []string{s.Impl}
-		}
 		for _, r := range routes {
-			for _, name := range names {
+			for _, name := range f.asked(s.Scenario) {
+				sc, err := f.withProgram(s.Scenario, name)
+				if err != nil {
+					return nil, nil, err
+				}
 				t := task{
-					Scenario: s.Scenario, File: s.file, Route: r, Impl: cmp.Or(name, "reference"), Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy, Program: os.Args[0],
+					Scenario: sc, File: s.file, Route: r, Impl: name, Schedules: schedules, Seed: f.seed, Budget: f.budget, Strategy: f.strategy, Program: os.Args[0],
 					Shrink: !f.noShrink, Keep: f.keep, Check: f.selfcheck && f.engine == "virtual",
 				}
-				impl, err := implementation(t.Impl)
+				impl, err := implementation(t.Impl, &t.Scenario)
 				if err != nil {
 					return nil, nil, err // a typing error, whatever was named
 				}
@@ -386,6 +386,13 @@ func (f *runFlags) plan(args []string, given func(flag string) bool) (tasks []ta
 	chosen, err := f.chosen(args)
 	if err != nil {
 		return nil, nil, err
+	}
+	settled, err := f.chooseEngine(slices.ContainsFunc(chosen, func(s choice) bool { return slices.ContainsFunc(f.asked(s.Scenario), sim.IsProgram) }))
+	if err != nil {
+		return nil, nil, err
+	}
+	if settled != "" {
+		notes = append(notes, settled)
 	}
 	tasks, leftOut, err := f.tasks(chosen, len(args) > 0)
 	for _, why := range leftOut {

@@ -84,10 +84,13 @@ func tally(out *sim.Entry, h *sim.History) {
 func merge(out *sim.Entry, v sim.Verdict, schedule int) {
 	i := slices.IndexFunc(out.Verdicts, func(o sim.EntryVerdict) bool { return o.Invariant == v.Invariant })
 	if i < 0 {
-		out.Verdicts = append(out.Verdicts, sim.EntryVerdict{Invariant: v.Invariant, Status: sim.StatusHeld, Violations: []sim.EntryViolation{}})
+		out.Verdicts = append(out.Verdicts, sim.EntryVerdict{Invariant: v.Invariant, Status: sim.StatusHeld, Note: v.Note, Violations: []sim.EntryViolation{}})
 		i = len(out.Verdicts) - 1
 	}
 	o := &out.Verdicts[i]
+	if o.Note != v.Note {
+		o.Note = ""
+	}
 	o.Examined += v.Examined
 	switch {
 	case v.Status == sim.StatusViolated:

@@ -73,6 +73,9 @@ func (r *Run) Start(spec Spec) (*Child, error) {
 	}
 	if spec.Unprivileged {
 		cmd.SysProcAttr.Credential = credential()
+		if a := unprivileged(); a != nil { // our own home would only get it errors
+			cmd.Env = append(cmd.Env, "HOME="+a.home, "USER="+a.name, "LOGNAME="+a.name)
+		}
 	}
 	c := &Child{name: spec.Name, run: r, cmd: cmd, done: make(chan struct{})}
 	if spec.StdinPipe {
@@ -108,6 +111,10 @@ func (r *Run) Start(spec Spec) (*Child, error) {
 func startError(spec Spec, err error) error {
 	name, _, _, _ := Unprivileged()
 	switch {
+	case errors.Is(err, syscall.ENOEXEC):
+		return &Error{fmt.Sprintf("cannot start %s: %s is no program: the first line of a script must name its interpreter (#!/bin/sh)", spec.Name, spec.Path), err}
+	case errors.Is(err, fs.ErrNotExist) && exists(spec.Path):
+		return &Error{fmt.Sprintf("cannot start %s: the interpreter that %s needs is not there", spec.Name, spec.Path), err}
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return &Error{fmt.Sprintf("cannot start %s: there is no program %s", spec.Name, spec.Path), err}
 	case errors.Is(err, fs.ErrPermission) && spec.Unprivileged:
@@ -116,6 +123,11 @@ func startError(spec Spec, err error) error {
 		return &Error{fmt.Sprintf("cannot start %s: %s may not be run", spec.Name, spec.Path), err}
 	}
 	return fmt.Errorf("start %s: %w", spec.Name, err)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return filepath.IsAbs(path) && err == nil
 }
 
 // wait ends the child's process group with the child, and then the child's record in the kernel.

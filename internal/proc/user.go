@@ -1,11 +1,16 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"os/user"
+	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -14,6 +19,7 @@ import (
 
 type account struct {
 	name     string
+	home     string
 	uid, gid int
 	groups   []uint32
 }
@@ -32,7 +38,7 @@ var unprivileged = sync.OnceValue(func() *account {
 		if err1 != nil || err2 != nil || uid == 0 {
 			continue
 		}
-		a := &account{name: name, uid: uid, gid: gid}
+		a := &account{name: name, home: u.HomeDir, uid: uid, gid: gid}
 		ids, _ := u.GroupIds() // without them the user may just do less
 		for _, id := range ids {
 			if n, err := strconv.ParseUint(id, 10, 32); err == nil {
@@ -94,4 +100,64 @@ func asUser(uid, gid int, f func()) {
 		f()
 	}()
 	<-done
+}
+
+// Executable finds the program that a child with [Spec.Unprivileged] would run in dir: name is looked up in PATH, or relative to dir when
+// it holds a slash, with the rights of the child's user, who must be able to enter dir as well. The error is an [*Error]; it is
+// [fs.ErrNotExist] when there is no such program, and [fs.ErrPermission] when there is one that may not be run.
+func Executable(name, dir string) (string, error) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return "", &Error{fmt.Sprintf("there is no folder %s to start programs in", dir), fs.ErrNotExist}
+	}
+	path, err := lookPath(name, dir)
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		return "", &Error{fmt.Sprintf("there is no program %s%s", name, where(name, dir)), fs.ErrNotExist}
+	}
+	a := unprivileged()
+	if err == nil && a == nil {
+		return path, nil
+	}
+	if err != nil {
+		return "", &Error{fmt.Sprintf("%s is no program that may be run: make it executable (chmod +x)", name), fs.ErrPermission}
+	}
+	const wayOut = "give that user the rights, or start simrun as an ordinary user"
+	var theirs string
+	var entering error
+	asUser(a.uid, a.gid, func() {
+		if _, entering = os.Stat(dir + "/."); entering == nil {
+			theirs, err = lookPath(name, dir)
+		}
+	})
+	switch {
+	case entering != nil:
+		return "", &Error{fmt.Sprintf("the user %s, as whom simrun runs programs when it is started by root, cannot enter %s: %s", a.name, dir, wayOut), fs.ErrPermission}
+	case err != nil:
+		return "", &Error{fmt.Sprintf("the user %s, as whom simrun runs programs when it is started by root, may not run %s: %s", a.name, path, wayOut), fs.ErrPermission}
+	}
+	return theirs, nil
+}
+
+// lookPath is [exec.LookPath] with another idea of what a relative name is relative to.
+func lookPath(name, dir string) (string, error) {
+	if strings.ContainsRune(name, '/') {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return exec.LookPath(name)
+	}
+	path, err := exec.LookPath(name)
+	if err == nil || errors.Is(err, exec.ErrDot) {
+		return filepath.Abs(path)
+	}
+	return "", err
+}
+
+func where(name, dir string) string {
+	switch {
+	case filepath.IsAbs(name):
+		return ""
+	case strings.ContainsRune(name, '/'):
+		return " in " + dir
+	}
+	return " in PATH; for one in the current folder write ./" + name
 }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,23 +101,41 @@ func execMode(r sim.Route) string {
 
 // template is a database with the implementation's tables and the ledger, made once.
 func (e *Engine) template(ctx context.Context, impl sim.Implementation) (string, error) {
-	if name, ok := e.templates[impl.Migrations]; ok {
+	key := impl.Migrations + "\x00" + impl.Ledger
+	if name, ok := e.templates[key]; ok {
 		return name, nil
 	}
 	name := e.cfg.Server.NewDatabaseName()
 	if err := e.cfg.Server.CreateDatabase(ctx, name, ""); err != nil {
 		return "", err
 	}
-	e.templates[impl.Migrations] = name
-	conn, err := e.cfg.Server.Connect(ctx, name, "simrun migrations")
+	if err := e.migrate(ctx, name, impl); err != nil {
+		return "", errors.Join(err, e.cfg.Server.DropDatabase(context.WithoutCancel(ctx), name))
+	}
+	e.templates[key] = name
+	return name, nil
+}
+
+func (e *Engine) migrate(ctx context.Context, database string, impl sim.Implementation) error {
+	conn, err := e.cfg.Server.Connect(ctx, database, "simrun migrations")
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	if _, err := conn.Exec(ctx, impl.Migrations); err != nil {
-		return "", fmt.Errorf("migrations of %s: %w", impl.Name, err)
+		return fmt.Errorf("migrations of %s: %w", impl.Name, pg.Located(err, cmp.Or(impl.MigrationsFile, "migrations"), impl.Migrations))
 	}
-	return name, pg.InstallLedger(ctx, conn)
+	// A dump sets its own search_path, and what comes now is ours.
+	if _, err := conn.Exec(ctx, "RESET search_path"); err != nil {
+		return fmt.Errorf("migrations of %s: %w", impl.Name, err)
+	}
+	if err := pg.InstallLedger(ctx, conn); err != nil {
+		return err
+	}
+	if impl.Ledger == "" {
+		return nil
+	}
+	return pg.CheckLedgerQuery(ctx, conn, impl.Ledger)
 }
 
 // pooler is the PgBouncer of a route, started once and used by one run after another.
@@ -180,6 +199,8 @@ type world struct {
 	replicas []*replica
 	err      error // first failure of the harness
 	ended    bool  // no replica is started any more
+	struck   bool  // a fault has begun
+	watched  []int64
 }
 
 // Run carries out run.Plan; see the package comment.
@@ -228,7 +249,7 @@ func (w *world) prepare(ctx context.Context) error {
 	for i := range w.run.Scenario.Workload.Rows {
 		due := scaled(w.run.Scenario.Workload.Every, w.e.cfg.TimeScale) * sim.Duration(i+1)
 		if _, err := w.control.Exec(ctx, w.run.Impl.Load, int64(i+1), due.Seconds()); err != nil {
-			return fmt.Errorf("load row %d: %w", i+1, err)
+			return fmt.Errorf("load row %d: %w", i+1, pg.Located(err, "load", w.run.Impl.Load))
 		}
 	}
 	return nil
@@ -239,6 +260,7 @@ func (w *world) play(ctx context.Context) error {
 	runCtx, end := context.WithCancel(ctx)
 	defer end()
 	w.start, w.end = time.Now(), end
+	w.watched = append([]int64{w.run.Impl.Role.Key}, w.run.Impl.Keys...)
 	var running sync.WaitGroup
 	observer, err := w.e.cfg.Server.Connect(ctx, w.database, "simrun observer")
 	if err != nil {
@@ -300,7 +322,7 @@ func (w *world) readLedger(ctx context.Context) error {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-	events, err := pg.ReadLedger(ctx, w.control, w.start)
+	events, err := w.committed(ctx)
 	if err != nil {
 		return err
 	}
@@ -308,6 +330,14 @@ func (w *world) readLedger(ctx context.Context) error {
 		w.rec.Add(ev)
 	}
 	return nil
+}
+
+// committed is what was committed: by the ledger, or by the program's own tables.
+func (w *world) committed(ctx context.Context) ([]sim.Event, error) {
+	if w.run.Impl.Ledger != "" {
+		return pg.QueryLedger(ctx, w.control, w.run.Impl.Ledger, w.start)
+	}
+	return pg.ReadLedger(ctx, w.control, w.start)
 }
 
 // close undoes prepare. Everything is tried, whatever failed before.

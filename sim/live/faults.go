@@ -56,6 +56,11 @@ type strike struct {
 
 // say records what became of the fault.
 func (s strike) say(op string, e sim.Event) {
+	if op == sim.OpPlanned {
+		s.w.mu.Lock()
+		s.w.struck = true
+		s.w.mu.Unlock()
+	}
 	e.Kind, e.Op, e.Fault = sim.EvFault, op, s.n
 	s.w.add(e)
 }

@@ -76,7 +76,7 @@ func (w *world) pause(ctx context.Context, r *replica, fault int) (injection, er
 	if already {
 		return injection{}, errMoot("it was paused already")
 	}
-	if err := child.Signal(syscall.SIGSTOP); err != nil {
+	if err := child.SignalGroup(syscall.SIGSTOP); err != nil {
 		return injection{}, fmt.Errorf("pause replica %d: %w", r.id, err)
 	}
 	if err := w.untilState(ctx, r, "T"); err != nil {
@@ -93,7 +93,7 @@ func (w *world) pause(ctx context.Context, r *replica, fault int) (injection, er
 		}
 		// Stamped before the signal: from here on the process may do things.
 		w.add(sim.Event{Kind: sim.EvResumed, Replica: r.id, Incarnation: inc, Fault: fault})
-		return child.Signal(syscall.SIGCONT)
+		return child.SignalGroup(syscall.SIGCONT)
 	}
 	return injection{"the process is in state T", heal}, nil
 }

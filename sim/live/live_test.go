@@ -211,3 +211,65 @@ func TestNoAddressInHistory(t *testing.T) {
 	require.NotContains(t, b.String(), "127.0.0.1")
 	require.NotContains(t, strings.Join(run.Impl.Command, " "), "postgres://")
 }
+
+// Where a replica is more than one process, all of it is paused: what a shell has in the background is part of it.
+func TestPauseOfAllProcesses(t *testing.T) {
+	t.Parallel()
+	impl := impls.Program("exec:sh", sim.Program{Exec: []string{"/bin/sh", "-c", `echo '{"hello":1}' >&3
+		(while sleep 0.01; do echo '{"kind":"note","text":"background"}' >&3; done) & read start; read order; exit 0`}}, "/")
+	s, p := scenario(sim.Fault{Kind: sim.Pause, Target: "1", At: secs(10), For: secs(15)})
+	s.Replicas, p.Horizon = 1, secs(35)
+	h, err := play(t, engine(t), sim.Direct, impl, s, p)
+	require.NoError(t, err)
+	var paused, resumed sim.Duration
+	before, during, after := 0, 0, 0
+	for _, e := range h.Events {
+		switch {
+		case e.Kind == sim.EvPaused:
+			paused = e.At
+		case e.Kind == sim.EvResumed:
+			resumed = e.At
+		case e.Text != "background":
+		case paused == 0:
+			before++
+		case resumed == 0 && e.At > paused+secs(0.5): // what was in the pipe is read meanwhile
+			during++
+		case resumed != 0:
+			after++
+		}
+	}
+	require.Positive(t, before)
+	require.Positive(t, after)
+	require.Zero(t, during)
+}
+
+// Every key of a program is watched, and one that it reports as well.
+func TestKeysAreWatched(t *testing.T) {
+	t.Parallel()
+	impl := impls.Program("exec:sh", sim.Program{Keys: []int64{42, 43}, Exec: []string{"/bin/sh", "-c", `echo '{"hello":1}' >&3
+		echo '{"kind":"attempt","op":"begin","role":"other","key":44}
+{"kind":"attempt","op":"begin","key":43}
+{"kind":"attempt","op":"begin"}
+{"kind":"attempt","op":"begin","role":"stranger"}' >&3; read start
+		(echo 'SELECT pg_advisory_lock(43), pg_advisory_lock(44);'; read order) | PGAPPNAME=r1/1/lease/1 psql -Xq >/dev/null`}}, "/")
+	s, p := scenario()
+	s.Replicas, p.Horizon = 1, secs(12)
+	h, err := play(t, engine(t), sim.Direct, impl, s, p)
+	require.NoError(t, err)
+	held := map[int64][]string{}
+	roles := map[int64]string{}
+	var tried []string
+	for _, e := range h.Events {
+		if e.Kind == sim.EvAttempt {
+			tried = append(tried, fmt.Sprint(e.Role, " ", e.Key))
+		}
+		if e.Kind == sim.EvHeld {
+			held[e.Key], roles[e.Key] = append(held[e.Key], e.Session), e.Role
+		}
+	}
+	require.Equal(t, []string{""}, held[42])
+	require.Contains(t, held[43], "r1/1/lease/1")
+	require.Contains(t, held[44], "r1/1/lease/1")
+	require.Equal(t, []string{"other 44", "key 43 43", "publish 42", "stranger 0"}, tried, "the role is that of the key, and the key that of the role")
+	require.Equal(t, map[int64]string{42: "publish", 43: "key 43", 44: "key 44"}, roles)
+}

@@ -3,6 +3,8 @@ package live
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,14 +15,29 @@ import (
 // samplingPause is the time between two looks at pg_locks: a hold shorter than it can be missed, so its absence proves nothing.
 const samplingPause = 4 * time.Millisecond
 
-// observe records who holds the role's key, as the server knows it, whenever that changed. When the server is restarted under it, it
-// connects again: what was held before is free then.
+// maxWatched is how many keys are watched at most: a program that reports more has lost its way.
+const maxWatched = 64
+
+// watch adds a key to those whose holder is recorded.
+func (w *world) watch(key int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if key != 0 && !slices.Contains(w.watched, key) && len(w.watched) < maxWatched {
+		w.watched = append(w.watched, key)
+	}
+}
+
+// observe records who holds the keys of the roles, as the server knows it, whenever that changed. When the server is restarted under
+// it, it connects again: what was held before is free then.
 func (w *world) observe(ctx context.Context, conn *pgx.Conn) {
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	last, lastSent := "nobody has looked yet", time.Duration(0)
+	last, lastSent := map[int64]string{}, time.Duration(0)
 	for ctx.Err() == nil {
+		w.mu.Lock()
+		keys := slices.Clone(w.watched)
+		w.mu.Unlock()
 		sent := w.since()
-		holders, err := pg.Holders(context.WithoutCancel(ctx), conn, w.database, w.run.Impl.Role.Key)
+		holders, err := pg.Holders(context.WithoutCancel(ctx), conn, w.database, keys...)
 		got := w.since()
 		if err != nil {
 			if conn, err = w.reconnect(ctx, conn, err); err != nil {
@@ -31,20 +48,33 @@ func (w *world) observe(ctx context.Context, conn *pgx.Conn) {
 			}
 			continue
 		}
-		name := ""
-		if len(holders) > 0 {
-			name = cmp.Or(holders[0].AppName, "?")
-		}
-		if name != last {
-			w.rec.Add(sim.Event{
-				At: sim.Duration(got), AtLo: sim.Duration(lastSent), AtHi: sim.Duration(got), Source: sim.FromObserver,
-				Kind: sim.EvHeld, Key: w.run.Impl.Role.Key, Role: w.run.Impl.Role.Name, Session: name,
-			})
-			last = name
+		for _, key := range keys {
+			name := ""
+			if i := slices.IndexFunc(holders, func(h pg.Holder) bool { return h.Key == key }); i >= 0 {
+				name = cmp.Or(holders[i].AppName, "?")
+			}
+			before, seen := last[key]
+			if seen && name == before {
+				continue
+			}
+			e := sim.Event{At: sim.Duration(got), AtHi: sim.Duration(got), Source: sim.FromObserver, Kind: sim.EvHeld, Key: key, Role: w.roleOf(key), Session: name}
+			if seen {
+				e.AtLo = sim.Duration(lastSent)
+			}
+			w.rec.Add(e)
+			last[key] = name
 		}
 		lastSent = sent
 		w.sleepUntil(ctx, got+samplingPause)
 	}
+}
+
+// roleOf is the role that a key is for; each further key of a program is a role of its own.
+func (w *world) roleOf(key int64) string {
+	if role := w.run.Impl.Role; key == role.Key {
+		return role.Name
+	}
+	return fmt.Sprintf("key %d", key)
 }
 
 // reconnectPatience is how long a restart of the server may take.

@@ -1,11 +1,12 @@
 package live
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +25,8 @@ type replica struct {
 	up        bool
 	paused    bool
 	stopping  bool // its end is ours: asked to stop, or killed by a fault
+	hello     bool
+	began     time.Duration
 	believes  bool
 	leadSince time.Duration
 	reports   chan struct{} // closed when its reports have been read to the end
@@ -36,25 +39,34 @@ func (w *world) boot(r *replica, fault int) error {
 		return fmt.Errorf("start replica %d: %w", r.id, err)
 	}
 	defer wr.Close()
-	child, err := w.e.cfg.Run.Start(proc.Spec{
+	dsn := w.dsn(r)
+	w.mu.Lock()
+	inc := r.inc + 1
+	w.mu.Unlock()
+	log := newLifeLog(w.log, sim.Who(r.id, inc), dsn)
+	spec := proc.Spec{
 		Name: fmt.Sprintf("replica %d", r.id), Path: w.run.Impl.Command[0], Args: w.run.Impl.Command[1:],
-		StdinPipe: true, Stdout: w.log, Stderr: w.log, ExtraFiles: []*os.File{wr},
-	})
+		StdinPipe: true, Stdout: log, Stderr: log, ExtraFiles: []*os.File{wr},
+	}
+	if sim.IsProgram(w.run.Impl.Name) {
+		spec.Dir, spec.Unprivileged, spec.Env = w.run.Impl.Dir, true, programEnv(os.Environ(), dsn)
+	}
+	child, err := w.e.cfg.Run.Start(spec)
 	if err != nil {
 		rd.Close()
-		return fmt.Errorf("start replica %d: %w", r.id, err)
+		return err
 	}
+	began := w.since()
 	w.mu.Lock()
-	r.inc++
-	r.child, r.up, r.paused, r.stopping, r.believes = child, true, false, false, false
-	r.reports = make(chan struct{})
-	inc, reports := r.inc, r.reports
+	r.inc, r.child, r.began, r.reports = inc, child, began, make(chan struct{})
+	r.up, r.paused, r.stopping, r.believes, r.hello = true, false, false, false, false
+	reports := r.reports
 	w.mu.Unlock()
 	w.add(sim.Event{Kind: sim.EvUp, Replica: r.id, Incarnation: inc, Fault: fault})
 	start, err := json.Marshal(sim.Start{
 		Protocol: sim.ProtocolVersion, Replica: r.id, Incarnation: inc, Replicas: len(w.replicas),
-		Impl: w.run.Impl.Name, Role: w.run.Impl.Role, DSN: w.dsn(r), ExecMode: execMode(w.run.Route),
-		Intervals: w.intervals, StartUnixNS: w.start.UnixNano(), Seed: w.run.Seed + uint64(w.run.Schedule),
+		Impl: w.run.Impl.Name, Role: w.run.Impl.Role, DSN: dsn, ExecMode: execMode(w.run.Route),
+		Intervals: w.intervals, Seconds: w.intervals.Seconds(), StartUnixNS: w.start.UnixNano(), Seed: w.run.Seed + uint64(w.run.Schedule),
 	})
 	if err != nil {
 		return fmt.Errorf("start replica %d: %w", r.id, err)
@@ -62,77 +74,37 @@ func (w *world) boot(r *replica, fault int) error {
 	if _, err := child.Stdin().Write(append(start, '\n')); err != nil {
 		w.note("replica %d did not read its start line: %v", r.id, err)
 	}
+	life := &life{w: w, r: r, inc: inc, began: began, child: child, log: log}
+	impatient := time.AfterFunc(helloPatience, life.missHello)
 	go func() {
 		defer close(reports)
-		w.read(r, inc, rd)
-		rd.Close()
-		<-child.Done()
-		w.mu.Lock()
-		r.up, r.believes = false, false
-		ours := r.stopping
-		w.mu.Unlock()
-		reason := "exit"
-		if !ours {
-			reason = "it ended by itself"
-			if err := child.Err(); err != nil {
-				reason = "it ended by itself: " + err.Error()
-			}
-		}
-		w.add(sim.Event{Kind: sim.EvDown, Replica: r.id, Incarnation: inc, Reason: reason})
+		defer impatient.Stop()
+		defer rd.Close()
+		life.follow(rd)
 	}()
 	return nil
 }
 
-// read records the reports of one incarnation until its end of the pipe is closed.
-func (w *world) read(r *replica, inc int, rd *os.File) {
-	lines := bufio.NewScanner(rd)
-	lines.Buffer(nil, 1<<20)
-	hello := false
-	for lines.Scan() {
-		arrived := w.since()
-		var rep sim.Report
-		if err := json.Unmarshal(lines.Bytes(), &rep); err != nil {
-			w.broken(r, "reported a line that is no JSON of protocol %d: %v", sim.ProtocolVersion, err)
-			return
-		}
-		if !hello {
-			if rep.Hello != sim.ProtocolVersion {
-				w.broken(r, "did not begin with {\"hello\":%d}", sim.ProtocolVersion)
-				return
-			}
-			hello = true
-			continue
-		}
-		e := rep.Event
-		if !slices.Contains(sim.ReplicaKinds, e.Kind) {
-			w.broken(r, "reported an event of kind %q, which a replica does not report", e.Kind)
-			return
-		}
-		e.Source, e.Replica, e.Incarnation = sim.FromReplica, r.id, inc
-		e.At = sim.Duration(arrived)
-		if rep.UNIX != 0 {
-			e.At = sim.Duration(rep.UNIX - w.start.UnixNano())
-		}
-		w.mu.Lock()
-		switch e.Kind {
-		case sim.EvLead:
-			r.believes, r.leadSince = true, arrived
-		case sim.EvEnd:
-			r.believes = false
-		}
-		w.mu.Unlock()
-		w.rec.Add(e)
+// programEnv is the environment of somebody else's program: ours without what leads to a database past the proxies, and with the
+// way through them as libpq and all that is built on it read it.
+func programEnv(environ []string, dsn string) []string {
+	env := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool {
+		return strings.HasPrefix(kv, "PG") || strings.HasPrefix(kv, "SIMRUN_")
+	})
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return env // w.dsn made it
 	}
-	if err := lines.Err(); err != nil {
-		w.broken(r, "reported a line longer than 1 MiB or unreadable: %v", err)
-		return
+	env = append(env, "PGHOST="+u.Hostname(), "PGPORT="+u.Port(), "PGUSER="+u.User.Username(), "PGDATABASE="+strings.TrimPrefix(u.Path, "/"))
+	if password, ok := u.User.Password(); ok {
+		env = append(env, "PGPASSWORD="+password)
 	}
-	w.mu.Lock()
-	quiet := !hello && !r.stopping
-	w.mu.Unlock()
-	if quiet {
-		w.broken(r, "ended without a word on descriptor %d; see logs", sim.ReportFD)
+	for _, p := range []string{"sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout"} {
+		if v := u.Query().Get(p); v != "" {
+			env = append(env, "PG"+strings.ToUpper(p)+"="+v)
+		}
 	}
+	return env
 }
 
 // A ProtocolError says that a program is no replica. It is the program's fault, not the world's.
@@ -145,14 +117,20 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("replica %d %s (docs/protocol.md)", e.Replica, e.Problem)
 }
 
+// broken ends the run, and the program at once: there is nothing that it could be asked to do.
 func (w *world) broken(r *replica, format string, a ...any) {
 	w.fail(&ProtocolError{Replica: r.id, Problem: fmt.Sprintf(format, a...)})
+	w.mu.Lock()
+	r.stopping = true
+	child := r.child
+	w.mu.Unlock()
+	_ = child.Kill() // what is left is killed when the run is closed
 }
 
 // stopAll asks every replica to stop, waits for the stop grace and kills what is left.
 func (w *world) stopAll() {
 	w.mu.Lock()
-	var left []*replica
+	var left, mute []*replica
 	for _, r := range w.replicas {
 		if r.child == nil {
 			continue
@@ -161,12 +139,18 @@ func (w *world) stopAll() {
 		if !r.up {
 			continue
 		}
+		if up := w.since() - r.began; !r.hello && !r.stopping && !r.paused && (up >= leastWords || up >= w.plan.Horizon.D()/2) {
+			mute = append(mute, r)
+		}
 		r.stopping = true
 		if r.paused {
-			_ = r.child.Signal(syscall.SIGCONT)
+			_ = r.child.SignalGroup(syscall.SIGCONT)
 		}
 	}
 	w.mu.Unlock()
+	for _, r := range mute {
+		w.broken(r, "did not say {\"hello\":%d} on descriptor %d for as long as it ran", sim.ProtocolVersion, sim.ReportFD)
+	}
 	order, _ := json.Marshal(sim.Order{Order: sim.OrderStop})
 	for _, r := range left {
 		go func() { // a replica that does not read must not keep the others from stopping

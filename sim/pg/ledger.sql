@@ -51,7 +51,8 @@ BEGIN
 END $$;
 DO $$
 BEGIN
-    IF to_regclass('lock_terms') IS NOT NULL THEN
+    -- A table of that name that is somebody else's has other columns.
+    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('lock_terms') AND attname IN ('key', 'term', 'token')) = 3 THEN
         CREATE OR REPLACE TRIGGER simrun_note_term AFTER INSERT OR UPDATE ON lock_terms FOR EACH ROW EXECUTE FUNCTION simrun.note_term();
     END IF;
 END $$;
