@@ -117,9 +117,13 @@ func (e *Engine) enter(ctx context.Context, d *database) (err error) {
 // control opens the control connection.
 func (e *Engine) control() error {
 	s := startup{head: []byte{0, 3, 0, 0}, params: []string{"user", e.db.superuser, "database", e.db.name}}
-	l, err := openLink(e.direct(), s, "simrun control")
+	l, err := e.openLink(e.direct(), s, "simrun control")
 	if err == nil && l.hello.failed != "" {
-		err = &serverError{l.hello.failed, "the server refused the control connection"}
+		why := "the server refused the control connection"
+		if l.hello.failed == "28000" { // no entry in pg_hba.conf
+			why += "; if it lets nobody in without TLS, use the live engine: this one speaks none"
+		}
+		err = &serverError{l.hello.failed, why}
 	}
 	if err != nil {
 		return &sim.EnvironmentError{Problem: "the control connection to the database cannot be opened", Err: err}

@@ -71,6 +71,7 @@ type Engine struct {
 	planSeed uint64
 
 	hops    map[string]*netfault.Link // by the address they lead to
+	asked   map[string]bool           // addresses where a password is asked for
 	poolers map[string]*poolerState
 	pool    *poolerState // of the present run, nil on the direct route
 
@@ -89,7 +90,7 @@ var _ sim.Engine = (*Engine)(nil)
 // New starts an engine. t is what testing/synctest asks for; it is not failed by what replicas do. A world that cannot
 // be set up is a *sim.EnvironmentError.
 func New(t *testing.T, cfg Config) (*Engine, error) {
-	e := &Engine{t: t, cfg: cfg, run: cfg.Run, server: cfg.Server, dbs: map[string]*database{}, lib: library{}, hops: map[string]*netfault.Link{}, poolers: map[string]*poolerState{}, secrets: 1000, stats: Stats{Asked: map[string]int{}}}
+	e := &Engine{t: t, cfg: cfg, run: cfg.Run, server: cfg.Server, dbs: map[string]*database{}, lib: library{}, hops: map[string]*netfault.Link{}, asked: map[string]bool{}, poolers: map[string]*poolerState{}, secrets: 1000, stats: Stats{Asked: map[string]int{}}}
 	if e.cfg.Watchdog == 0 {
 		e.cfg.Watchdog = 20 * time.Second
 	}

@@ -170,7 +170,7 @@ func poolerNoise(w *world, _ *fault, _ []*replica, _ *request) outcome {
 	var links []*link
 	for i := range 2 {
 		s := startup{head: []byte{0, 3, 0, 0}, params: []string{"user", w.eng.server.User(), "database", w.eng.db.name}}
-		l, err := openLink(w.eng.pool.address(), s, fmt.Sprintf("simrun noise %d", i+1))
+		l, err := w.eng.openLink(w.eng.pool.address(), s, fmt.Sprintf("simrun noise %d", i+1))
 		if err != nil || l.hello.failed != "" {
 			return outcome{moot: "the pool has no room for other clients"}
 		}
@@ -217,7 +217,7 @@ func connectionsExhausted(w *world, _ *fault, _ []*replica, _ *request) outcome 
 	var links []*link
 	code := ""
 	for code == "" && len(links) < 1000 {
-		l, err := openLink(w.eng.direct(), s, "simrun crowd")
+		l, err := w.eng.openLink(w.eng.direct(), s, "simrun crowd")
 		if err != nil {
 			w.fail(err)
 			return outcome{failed: "connections could not be opened"}

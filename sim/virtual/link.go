@@ -300,8 +300,8 @@ func openLink(addr string, s startup, name string) (*link, error) {
 	return l, nil
 }
 
-// errPassword says that the server wants to know who we are. The engine speaks the protocol itself, but no authentication.
-var errPassword = errors.New("the server asks for a password, which the virtual engine cannot give: use a server that trusts the role, or one that simrun starts itself")
+// errPassword says that the server wants to know who we are; see login.go.
+var errPassword = errors.New("the server asks for a password: put it into SIMRUN_DSN")
 
 // patience is how long the engine waits, in real time, for something that always comes.
 const patience = time.Minute

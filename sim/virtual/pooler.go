@@ -142,7 +142,7 @@ func (p *poolerState) show(cmd string) (rows []map[string]string, err error) {
 	for try := 0; ; try++ {
 		if p.console == nil {
 			s := startup{head: []byte{0, 3, 0, 0}, params: []string{"user", p.opts.User, "database", "pgbouncer"}}
-			if p.console, err = openLink(p.address(), s, "simrun console"); err != nil {
+			if p.console, err = p.eng.openLink(p.address(), s, "simrun console"); err != nil {
 				return nil, fmt.Errorf("connect to PgBouncer's console: %w", err)
 			}
 		}

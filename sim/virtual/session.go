@@ -111,7 +111,7 @@ func (e *Engine) session(route sim.Route, s startup, name string, crowded bool) 
 	if err != nil {
 		return nil, err
 	}
-	l, err := openLink(addr, s, first)
+	l, err := e.openLink(addr, s, first)
 	if err != nil || l.hello.failed != "" || first == name {
 		return l, err
 	}
