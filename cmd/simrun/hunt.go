@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -99,7 +100,8 @@ func hunt(ctx context.Context, stdout, stderr io.Writer, named []string, f runFl
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, errTimeLimit)
 	defer cancel()
-	out, err := newOutDir(f.out, f.seed, time.Now())
+	began := time.Now()
+	out, err := newOutDir(f.out, f.seed, began)
 	if err != nil {
 		return err
 	}
@@ -118,14 +120,23 @@ func hunt(ctx context.Context, stdout, stderr io.Writer, named []string, f runFl
 		fmt.Fprintf(stdout, "%d/%d  %s in %s, %s: %s after %s\n", done, len(tasks), e.Impl, e.Name, e.Route, map[bool]string{true: "caught", false: "not caught"}[e.Status == sim.Passed], plural(e.Schedules, "schedule"))
 	}, watch)
 	watch.close()
-	if err = errors.Join(err, w.close()); err != nil {
-		detectionTable(stdout, entries) // what there is
-		return err
+	err = errors.Join(err, w.close())
+	all := detectionTable(stdout, entries) // what there is
+	result := sim.Result{
+		Schema: sim.ResultVersion, Seed: f.seed, StartedAt: began.UTC(), Backend: w.backend, Scenarios: entries, Seconds: time.Since(began).Seconds(),
+		Versions: sim.Versions{Simrun: version(), Go: runtime.Version(), Postgres: w.postgres, PgBouncer: w.pgbouncer},
 	}
-	if !detectionTable(stdout, entries) {
+	result.ExitStatus, result.ExitReason = exitStatus(entries, err)
+	if len(entries) > 0 {
+		if werr := errors.Join(writeReports(out, &result, f), out.link()); werr != nil {
+			return errors.Join(err, werr)
+		}
+		fmt.Fprintf(stdout, "report: %s\n", filepath.Join(f.out, "latest", "report.html"))
+	}
+	if err == nil && !all {
 		return statusError{exitViolated}
 	}
-	return nil
+	return err
 }
 
 // detectionTable prints a line for each hunt and reports whether every flaw was caught.
