@@ -159,6 +159,7 @@ var Faults = []FaultInfo{
 	{Kind: Kill, Does: "the process is killed (SIGKILL) and started again after `for`", Targets: true, Heals: true, Live: true, Virtual: true},
 	{Kind: Restart, Does: "the process is asked to stop and, when it has, started again after `for`", Targets: true, Heals: true, Live: true, Virtual: true},
 	{Kind: Stop, Does: "the process is asked to stop; with `for` it is started again", Targets: true, Heals: true, Live: true, Virtual: true},
+	{Kind: RollingDeploy, Does: "one replica after another is asked to stop and started again as version 2; the next one's turn is `for` later", Heals: true, Live: true, Virtual: true},
 	{Kind: StepDown, Does: "the replica is asked to give up leadership and lives on", Targets: true, Live: true, Virtual: true},
 	{Kind: Pause, Does: "the process is stopped (SIGSTOP) and continued after `for`", Targets: true, Heals: true, Live: true, Virtual: true},
 	{Kind: Disconnect, Does: "the replica's open connections are cut on both sides; new ones are let through", Targets: true, Live: true, Virtual: true},

@@ -18,6 +18,7 @@ type Start struct {
 	Protocol    int       `json:"protocol"`
 	Replica     int       `json:"replica"`
 	Incarnation int       `json:"incarnation"`
+	Version     int       `json:"version"` // of the program: 1, and 2 once a rolling deploy has reached it
 	Replicas    int       `json:"replicas"`
 	Impl        string    `json:"impl"`
 	Role        Role      `json:"role"`

@@ -16,6 +16,7 @@ type Replica func(ctx context.Context, env *Env) error
 type Env struct {
 	Replica     int    // its number, from 1
 	Incarnation int    // its life, from 1
+	Version     int    // of its program: 1, and 2 once a rolling deploy has reached it
 	Replicas    int    // how many there are
 	Role        Role   // what it competes for
 	DSN         string // a postgres:// address, without application_name; it may hold a password: never print it

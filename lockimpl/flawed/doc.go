@@ -29,12 +29,13 @@ type variant struct {
 	l       *steps.Lease   // the lease's
 	p       *steps.Publish // the scheduler's
 	replica int            // from 1
+	version int            // from 1
 }
 
-// Break puts the flaw into the configurations of one process. replica is the process's number, from 1.
-func (f Flaw) Break(replica int, lease *lockimpl.Config, pub *publish.Config) {
+// Break puts the flaw into the configurations of one process: of its number and of its program's version, both from 1.
+func (f Flaw) Break(replica, version int, lease *lockimpl.Config, pub *publish.Config) {
 	l := steps.Reference()
-	v := &variant{lease: lease, publish: pub, l: &l, p: publish.Steps(), replica: replica}
+	v := &variant{lease: lease, publish: pub, l: &l, p: publish.Steps(), replica: replica, version: version}
 	f.make(v)
 	lease.Steps, pub.Steps = v.l, v.p
 }
@@ -49,6 +50,6 @@ func All() []Flaw {
 var flaws = []Flaw{
 	naivePooled, runbookProbe, noHeartbeat, noFence,
 	unpinned, noGuard, selectOneHeartbeat, pidProbe, workOutlivesLock, errorIsLeader, lockLeak, idleLeader, cancelOnInfra,
-	recycledLease, slowRetry, noDeadline, keepsSocket, keyMismatch,
+	recycledLease, slowRetry, noDeadline, keepsSocket, keyMismatch, rekeyed,
 	checkThenAct, forKeyShare, shareFirst,
 }

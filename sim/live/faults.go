@@ -26,6 +26,7 @@ var onReplica = map[sim.FaultKind]func(w *world, ctx context.Context, r *replica
 	sim.Kill:             (*world).kill,
 	sim.Restart:          (*world).stop,
 	sim.Stop:             (*world).stop,
+	sim.RollingDeploy:    (*world).replace,
 	sim.StepDown:         (*world).stepDown,
 	sim.Pause:            (*world).pause,
 	sim.Disconnect:       (*world).disconnect,
@@ -93,6 +94,9 @@ func (w *world) carryOut(ctx context.Context, n int, f sim.Fault) {
 		s.heal(ctx, []func(context.Context) error{s.outcome(nil, in, err)})
 		return
 	}
+	if f.Kind == sim.RollingDeploy {
+		f.Target = sim.TargetAll
+	}
 	targets, ok := w.resolve(ctx, f.Target)
 	if !ok {
 		s.say(sim.OpMoot, sim.Event{Reason: fmt.Sprintf("there was no %s to hit", f.Target), Text: f.String()})
@@ -121,6 +125,13 @@ func (s strike) strike(ctx context.Context, targets []*replica) {
 		// A fault that has begun is finished, also when the run is being stopped.
 		in, err := inject(s.w, context.WithoutCancel(ctx), r, s.n)
 		heals = append(heals, s.outcome([]int{r.id}, in, err))
+		if s.f.Kind == sim.RollingDeploy {
+			s.w.sleepUntil(ctx, s.w.since()+s.f.For.D())
+		}
+	}
+	if s.f.Kind == sim.RollingDeploy {
+		s.say(sim.OpHealed, sim.Event{Targets: s.targets})
+		return
 	}
 	s.heal(ctx, heals)
 }

@@ -39,6 +39,25 @@ func (w *world) stop(_ context.Context, r *replica, fault int) (injection, error
 	}
 }
 
+// replace is one replica's turn in a rolling deploy: it is asked to stop, and started again as the new version.
+func (w *world) replace(ctx context.Context, r *replica, fault int) (injection, error) {
+	w.mu.Lock()
+	up := r.up
+	r.version = 2 // whoever starts it again starts this
+	w.mu.Unlock()
+	if !up {
+		return injection{}, errMoot("it was down")
+	}
+	in, err := w.stop(ctx, r, fault)
+	if err != nil {
+		return in, err
+	}
+	if err := in.heal(ctx); err != nil {
+		return injection{}, fmt.Errorf("start replica %d as the new version: %w", r.id, err)
+	}
+	return injection{proof: "the process has stopped by itself, and one of the new version was started"}, nil
+}
+
 // again starts the process anew; not when the run has ended meanwhile.
 func (w *world) again(r *replica, fault int) func(context.Context) error {
 	return func(context.Context) error {

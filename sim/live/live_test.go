@@ -95,6 +95,7 @@ func TestFaults(t *testing.T) {
 		{Kind: sim.Restart, Target: leader, At: at, For: secs(5)},
 		{Kind: sim.Stop, Target: leader, At: at, For: secs(5)},
 		{Kind: sim.StepDown, Target: leader, At: at},
+		{Kind: sim.RollingDeploy, At: at, For: secs(5)},
 		{Kind: sim.Pause, Target: leader, At: at, For: secs(5)},
 		{Kind: sim.Disconnect, Target: leader, At: at},
 		{Kind: sim.BlackHole, Target: leader, At: at, For: secs(5)},

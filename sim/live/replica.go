@@ -27,6 +27,7 @@ type replica struct {
 	stopping  bool // its end is ours: asked to stop, or killed by a fault
 	hello     bool
 	began     time.Duration
+	version   int // of its program; 0 is 1
 	believes  bool
 	leadSince time.Duration
 	reports   chan struct{} // closed when its reports have been read to the end
@@ -64,7 +65,7 @@ func (w *world) boot(r *replica, fault int) error {
 	w.mu.Unlock()
 	w.add(sim.Event{Kind: sim.EvUp, Replica: r.id, Incarnation: inc, Fault: fault})
 	start, err := json.Marshal(sim.Start{
-		Protocol: sim.ProtocolVersion, Replica: r.id, Incarnation: inc, Replicas: len(w.replicas),
+		Protocol: sim.ProtocolVersion, Replica: r.id, Incarnation: inc, Version: max(r.version, 1), Replicas: len(w.replicas),
 		Impl: w.run.Impl.Name, Role: w.run.Impl.Role, DSN: dsn, ExecMode: execMode(w.run.Route),
 		Intervals: w.intervals, Seconds: w.intervals.Seconds(), StartUnixNS: w.start.UnixNano(), Seed: w.run.Seed + uint64(w.run.Schedule),
 	})

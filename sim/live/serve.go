@@ -59,7 +59,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, lookup func(string)
 	}()
 	began := time.Unix(0, start.StartUnixNS)
 	env := &sim.Env{
-		Replica: start.Replica, Incarnation: start.Incarnation, Replicas: start.Replicas, Role: start.Role,
+		Replica: start.Replica, Incarnation: start.Incarnation, Version: start.Version, Replicas: start.Replicas, Role: start.Role,
 		DSN: start.DSN, ExecMode: start.ExecMode, Intervals: start.Intervals, Start: began,
 		Now:      time.Now,
 		Rand:     rand.New(rand.NewPCG(start.Seed, uint64(start.Replica)<<16|uint64(start.Incarnation))),

@@ -66,7 +66,7 @@ const offBeat = time.Millisecond
 func run(ctx context.Context, env *sim.Env, flaw flawed.Flaw) error {
 	lease, pub := configs(env)
 	if flaw.Name != "" {
-		flaw.Break(env.Replica, &lease, &pub)
+		flaw.Break(env.Replica, env.Version, &lease, &pub)
 	}
 	scheduler, err := publish.New(pub)
 	if err != nil {

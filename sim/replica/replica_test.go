@@ -273,6 +273,14 @@ func TestKeyMismatch(t *testing.T) {
 	require.Equal(t, a.until(1, is("lead")).Role, b.until(1, is("lead")).Role)
 }
 
+// The old version and the new one lead side by side.
+func TestRekeyed(t *testing.T) {
+	t.Parallel()
+	w := setup(t, "rekeyed")
+	old, deployed := w.boot(1, func(e *sim.Env) { e.Version = 1 }), w.boot(2, func(e *sim.Env) { e.Version = 2 })
+	require.NotEqual(t, old.until(1, is("lead")).Key, deployed.until(1, is("lead")).Key)
+}
+
 // A holeConn is a connection whose packets get lost once it is deaf, in both directions.
 type holeConn struct {
 	net.Conn

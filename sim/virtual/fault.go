@@ -194,7 +194,7 @@ func (w *world) finishing() {
 			w.moot(x, "the run was over")
 		case faultActive:
 			switch x.f.Kind {
-			case sim.Kill, sim.Stop, sim.Restart: // what is down stays down
+			case sim.Kill, sim.Stop, sim.Restart, sim.RollingDeploy: // what is down stays down
 			default:
 				w.healed(x)
 			}

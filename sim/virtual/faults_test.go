@@ -60,6 +60,7 @@ func everyFault() sim.Plan {
 	add(sim.Fault{Kind: sim.PoolerNoise, For: 8 * sec}, 25*sec)
 	add(sim.Fault{Kind: sim.PoolerReload, For: 40 * sec}, 60*sec)
 	add(sim.Fault{Kind: sim.Stop, Target: sim.TargetLeader, For: 5 * sec}, 30*sec)
+	add(sim.Fault{Kind: sim.RollingDeploy, For: 3 * sec}, 40*sec)
 	p.Horizon = at + 40*sec
 	return p
 }

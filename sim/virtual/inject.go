@@ -31,6 +31,8 @@ func injectorOf(k sim.FaultKind) injector {
 		return restart
 	case sim.Stop:
 		return stop
+	case sim.RollingDeploy:
+		return rollingDeploy
 	case sim.StepDown:
 		return stepDown
 	case sim.Pause:
@@ -147,6 +149,45 @@ func stop(w *world, x *fault, targets []*replica, _ *request) outcome {
 
 func restart(w *world, x *fault, targets []*replica, _ *request) outcome {
 	return halt(w, x, targets, true)
+}
+
+// deployPoll is how often a deploy looks whether a process has stopped.
+const deployPoll = sim.Duration(100 * time.Millisecond)
+
+// rollingDeploy replaces one process after another. One that is down when its turn comes is started as the new version by whatever
+// starts it again, or else here.
+func rollingDeploy(w *world, x *fault, _ []*replica, _ *request) outcome {
+	n := 0
+	var next func()
+	await := func(r *replica) {
+		var look func()
+		look = func() {
+			switch now := w.reps[r.num-1]; {
+			case now == r && !r.down:
+				w.after(deployPoll, true, look)
+				return
+			case now == r && !r.dead:
+				w.boot(w.ctx, r.num, x.num)
+			}
+			w.after(x.f.For, true, next)
+		}
+		look()
+	}
+	next = func() {
+		if n++; n > len(w.reps) {
+			w.healed(x)
+			return
+		}
+		w.deployed = n
+		r := w.reps[n-1]
+		if !r.down {
+			r.stopFault = x.num
+			r.cancel()
+		}
+		await(r)
+	}
+	next()
+	return outcome{proof: "the first process was asked to stop", heals: true, heal: func() {}}
 }
 
 func stepDown(w *world, _ *fault, targets []*replica, _ *request) outcome {

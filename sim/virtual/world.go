@@ -51,6 +51,7 @@ type world struct {
 	clockAt    int64               // and to what, in microseconds since 1970
 	unpinned   bool                // a pooler was told to give every transaction another session
 	marks      int
+	deployed   int  // the replicas up to this one are of version 2
 	down       int  // faults that have connections refused
 	crowded    int  // faults that leave the server no connection
 	moved      bool // who holds the key may have changed
@@ -339,9 +340,12 @@ func (w *world) boot(ctx context.Context, n, fault int) {
 	ctx, r.cancel = context.WithCancel(ctx)
 	seed := rand.NewPCG(w.eng.planSeed, uint64(n)<<32|uint64(r.inc))
 	r.env = &sim.Env{
-		Replica: n, Incarnation: r.inc, Replicas: w.run.Scenario.Replicas, Role: w.run.Impl.Role,
+		Replica: n, Incarnation: r.inc, Version: 1, Replicas: w.run.Scenario.Replicas, Role: w.run.Impl.Role,
 		Start: w.start, DSN: w.eng.dsn(w.run.Route), ExecMode: execMode(w.run.Route), Intervals: w.run.Scenario.Intervals.WithDefaults(),
 		Dial: r.dial, Now: r.now, Rand: rand.New(seed), Emit: r.emit, Commands: r.commands,
+	}
+	if n <= w.deployed {
+		r.env.Version = 2
 	}
 	w.record(sim.Event{Kind: sim.EvUp, Replica: n, Incarnation: r.inc, Fault: fault})
 	w.alive.Add(1)
