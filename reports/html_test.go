@@ -99,6 +99,9 @@ func TestHTMLOfNothing(t *testing.T) {
 	html := render(t, Page{Result: &sim.Result{ExitStatus: 5, ExitReason: "nothing ran"}})
 	has(t, html, "Nothing was run")
 	has(t, render(t, passing(t)), "kill while idle 14, kill while publishing 6")
+	explored := passing(t)
+	explored.Result.Scenarios[0].Exploration = &sim.Exploration{Within: 4, Depth: 8, Interleavings: 9, Equivalent: 30}
+	has(t, render(t, explored), "all interleavings of the first 4 choices; of the first 8 so far 9, and 30 equivalent to one of them left out")
 	has(t, html, "nothing ran")
 
 	empty := passing(t)

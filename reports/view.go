@@ -47,7 +47,7 @@ type entryView struct {
 	Open                                                 bool
 	Verdicts                                             []verdictView
 	Require                                              []requireView
-	Faults, Exercised                                    string
+	Faults, Exercised, Explored                          string
 	Counters                                             []counterView
 	Links                                                []link
 	Digest                                               string
@@ -330,6 +330,9 @@ func viewOf(i int, e sim.Entry, ids map[string]string) entryView {
 	}
 	v.Faults = fmt.Sprintf("%d applied, %d moot, %d failed", e.Faults.Applied, e.Faults.Moot, e.Faults.Failed)
 	v.Exercised = short(exercised(e.Coverage))
+	if e.Exploration != nil {
+		v.Explored = e.Exploration.String()
+	}
 	for _, c := range e.Counterexamples {
 		head := fmt.Sprintf("%s: %s, %s", c.Invariant, plural(c.Replicas, "replica"), plural(c.Faults, "fault"))
 		if c.Reproduced != "" {
