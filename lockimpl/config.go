@@ -15,8 +15,9 @@ import (
 
 // A Config says how to compete for a role. Connect, Role and Holder must be set; a zero interval is the default.
 type Config struct {
-	// Connect opens a connection for a use, and gives up when ctx ends. A lease connection must not come from a pool,
-	// which may recycle it. Use target_session_attrs=read-write where there are standby servers: on one of them the lock is another lock.
+	// Connect opens a connection for a use, and gives up when ctx ends. A lease connection must not come from a pool, which may recycle
+	// it; ConnectOnce opens one that keeps to itself. Use target_session_attrs=read-write where there are standby servers: on one of them
+	// the lock is another lock.
 	Connect func(ctx context.Context, use Use) (*pgx.Conn, error)
 	Role    Role
 	Keys    Keys   // nil: DefaultKeys

@@ -18,9 +18,10 @@ type leading struct {
 	term *Term
 	echo *session.Echo
 	done chan struct{} // closed when the work has returned
+	idle chan struct{} // closed when that has been reported
 
 	// Of the owner, or of the heartbeat's timer while the owner waits for it.
-	stopped, idled bool
+	stopped, overran bool
 
 	mu     sync.Mutex         // never held while anything is waited for
 	asked  string             // why the term shall end; the first reason counts
@@ -30,7 +31,7 @@ type leading struct {
 }
 
 func newLeading(l *Lease, s *session.Session, id session.ID, start time.Time) *leading {
-	w := &leading{l: l, c: l.cfg, s: s, done: make(chan struct{}), askedC: make(chan struct{})}
+	w := &leading{l: l, c: l.cfg, s: s, done: make(chan struct{}), idle: make(chan struct{}), askedC: make(chan struct{})}
 	w.term = &Term{id: id, session: s.Name, since: start, now: w.c.Now, steps: w.c.Steps.Tx}
 	w.term.over = func() { w.ask(ReasonFenced) }
 	w.term.trust(w.c.Steps.Trust(start, w.c.Beat, w.c.BeatDeadline))
@@ -110,7 +111,7 @@ func (w *leading) watch() (reason string) {
 		return w.asked
 	}
 	for next := w.term.since.Add(w.c.Beat); ; next = next.Add(w.c.Beat) {
-		if reason := w.idle(next); reason != "" {
+		if reason := w.readUntil(next); reason != "" {
 			return reason
 		}
 		next = w.c.Now()
@@ -120,8 +121,8 @@ func (w *leading) watch() (reason string) {
 	}
 }
 
-// idle reads until the given instant. Its answer is why the term is over, or "" when it is time.
-func (w *leading) idle(until time.Time) (reason string) {
+// readUntil reads until the given instant. Its answer is why the term is over, or "" when it is time.
+func (w *leading) readUntil(until time.Time) (reason string) {
 	for {
 		n, reason := w.read(until)
 		if reason != "" || n == nil && !w.c.Now().Before(until) {
@@ -257,25 +258,30 @@ func (w *leading) stop(reason string) {
 	case <-w.done:
 		w.reportIdle()
 	case <-grace.C:
+		w.overran = true
+		go func() { // whatever the owner is at by then
+			<-w.done
+			w.reportIdle()
+		}()
 		w.c.Log.Error("the work goes on after its term and its grace", "role", w.c.Role.Name, "term", w.term.Number(), "grace", w.c.StopGrace)
 	}
 }
 
 // linger waits for work that outlived its grace: this process must not run it twice.
-func (w *leading) linger() {
-	<-w.done
-	w.reportIdle()
-}
+func (w *leading) linger() { <-w.idle }
 
 func (w *leading) reportIdle() {
-	if !w.idled {
-		w.idled = true
-		w.observe(Event{Kind: EventIdle})
-	}
+	w.observe(Event{Kind: EventIdle})
+	close(w.idle)
 }
 
-// unlock gives the lock back, and closes the session: only a checked unlock may take its time about it.
+// unlock gives the lock back, and closes the session: only a checked unlock may take its time about it. There is none while work of the
+// term goes on after its grace: then the session is closed, as at the end of any other term.
 func (w *leading) unlock() {
+	if w.overran {
+		w.c.Steps.Discard(w.s, "its work goes on")
+		return
+	}
 	w.observe(Event{Kind: EventUnlock, Op: OpBegin})
 	answer, err := w.c.Steps.Unlock(w.s, w.c.Role.Key)
 	w.observe(Event{Kind: EventUnlock, Op: OpEnd, Answer: answer, Err: err})

@@ -89,6 +89,27 @@ func TestStepDown(t *testing.T) {
 	require.Equal(t, []string{"end", "idle", "unlock begin", "unlock end unlocked", "session close"}, p.after("lead"))
 }
 
+// Work that does not stop within its grace costs the session, at a step-down as at any other end: the lock is not unlocked under it.
+func TestNoUnlockUnderRunningWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	release := make(chan struct{})
+	p := b.start("a", func(c *lockimpl.Config) { c.Beat, c.Retry, c.StopGrace = time.Hour, time.Hour, 50*time.Millisecond }, nil,
+		func(context.Context, *lockimpl.Term) error {
+			<-release
+			return nil
+		})
+	first := p.leads()
+	p.lease.StepDown()
+	p.until(func(e lockimpl.Event) bool {
+		return e.Kind == lockimpl.EventSession && e.Op == lockimpl.OpClose && e.Use == lockimpl.UseLease
+	})
+	require.Equal(t, []string{"end", "session close"}, p.after("lead"))
+	close(release)
+	require.Equal(t, lockimpl.ReasonStepDown, p.ended(first))
+	require.NotContains(t, p.words(), "unlock begin")
+}
+
 func TestStopGivesTheLockBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

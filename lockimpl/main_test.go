@@ -149,7 +149,7 @@ func (p *process) connect(ctx context.Context, use lockimpl.Use, link *netfault.
 	p.sessions++
 	cfg.RuntimeParams["application_name"] = fmt.Sprintf("%s/%s/%d", p.name, use, p.sessions)
 	p.mu.Unlock()
-	return pgx.ConnectConfig(ctx, cfg)
+	return lockimpl.ConnectOnce(ctx, cfg)
 }
 
 // end stops the process and waits until it has.

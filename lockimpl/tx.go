@@ -24,7 +24,7 @@ type Beginner interface {
 // begin is explicit: a role may have another isolation level as its default.
 const begin = "begin isolation level read committed"
 
-// rollbackLimit bounds the goodbye to a transaction whose own context may have ended.
+// rollbackLimit bounds the goodbye to a transaction whose own context has no end, or a later one.
 const rollbackLimit = 5 * time.Second
 
 // Tx runs fn in a transaction that commits only if the term is still the current one: once a later term has begun,
@@ -111,10 +111,12 @@ func (t *Term) refused(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
+// rollback never outlives ctx: whoever has ended it waits for this goroutine, with a lock in its hand. pgx closes the connection when
+// ctx has ended, without waiting for anybody, and the server rolls back when it sees that.
 func rollback(ctx context.Context, tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackLimit)
+	ctx, cancel := context.WithTimeout(ctx, rollbackLimit)
 	defer cancel()
-	_ = tx.Rollback(ctx) // it closes the connection if it fails
+	_ = tx.Rollback(ctx)
 }
 
 func fatal(e *pgconn.PgError) bool {

@@ -58,6 +58,8 @@ type Order struct {
 const (
 	OrderStop     = "stop"
 	OrderStepDown = string(CommandStepDown)
+	// OrderRecycle closes the lease's sockets under the replica. Only simrun's own implementations get it: a program's pool is its own.
+	OrderRecycle = "recycle"
 )
 
 // A Report is a line the process writes: an event, or the first one, {"hello":1}.

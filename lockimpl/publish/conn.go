@@ -47,30 +47,39 @@ func (w *worker) close(reason string) {
 	if w.conn == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(w.finish, time.Second)
 	defer cancel()
 	_ = w.conn.Close(ctx)
 	w.conn = nil
 	w.observe(lockimpl.Event{Kind: lockimpl.EventSession, Op: lockimpl.OpClose, Use: lockimpl.UseEffect, Session: w.session, Reason: reason})
 }
 
-// limited runs f with a deadline. When ctx ends, what f has in hand may be finished, for a while: cut off in the middle, a COMMIT
-// would be neither done nor refused as far as anybody knows.
-func (w *worker) limited(ctx context.Context, f func(context.Context) error) error {
-	if !w.c.Steps.Heed {
-		return f(context.WithoutCancel(ctx))
-	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.c.Deadline)
-	defer cancel()
+// outlive makes a context that ends a while after ctx: cut off in the middle, a COMMIT would be neither done nor refused as far as
+// anybody knows.
+func outlive(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(w.c.Finish)
+		t := time.NewTimer(while)
 		defer t.Stop()
 		select {
 		case <-t.C:
 			cancel()
-		case <-limit.Done():
+		case <-longer.Done():
 		}
 	})
-	defer stop()
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}
+
+// limited runs f with a deadline. When the term ends, what f has in hand may be finished, together with all that must follow
+// from it, for as long as Finish says from then on.
+func (w *worker) limited(f func(context.Context) error) error {
+	if !w.c.Steps.Heed {
+		return f(context.WithoutCancel(w.finish))
+	}
+	limit, cancel := context.WithTimeout(w.finish, w.c.Deadline)
+	defer cancel()
 	return f(limit)
 }

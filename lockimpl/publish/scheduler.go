@@ -30,7 +30,8 @@ type Config struct {
 	Batch int           // rows a tick; 25
 	// Deadline bounds a unit's transaction, the list of due rows, and a connect; 5 s.
 	Deadline time.Duration
-	// Finish is how long the transaction in hand may take when the term ends; it should be less than the lease's StopGrace. 2.5 s.
+	// Finish is how long after the end of the term the transaction in hand, and all that follows from it, may take; it should be less
+	// than the lease's StopGrace. 2.5 s.
 	Finish time.Duration
 	// IdleInTransaction is the server's idle_in_transaction_session_timeout on effect sessions, StatementTimeout its statement_timeout:
 	// they free what a silent process has locked. 0 or negative: the server's own.
@@ -83,7 +84,9 @@ func New(cfg Config) (*Scheduler, error) {
 
 // Work ticks until ctx ends: at once, since a failover has just taken its time, and then from start to start.
 func (p *Scheduler) Work(ctx context.Context, t *lockimpl.Term) error {
-	w := &worker{c: p.cfg, t: t, failures: map[Row]*failure{}}
+	finish, cancel := outlive(ctx, p.cfg.Finish)
+	defer cancel()
+	w := &worker{c: p.cfg, t: t, finish: finish, failures: map[Row]*failure{}}
 	defer w.close("done")
 	if err := p.cfg.Steps.Ready(ctx, p.cfg.Tick); err != nil {
 		return nil
@@ -105,6 +108,7 @@ func (p *Scheduler) Work(ctx context.Context, t *lockimpl.Term) error {
 type worker struct {
 	c        Config
 	t        *lockimpl.Term
+	finish   context.Context // ends when the term has, and Finish has passed
 	conn     *pgx.Conn
 	session  string
 	ticks    int
@@ -179,7 +183,7 @@ func (w *worker) publish(ctx context.Context, row Row) (published bool, err erro
 	begin.Op = lockimpl.OpBegin
 	w.observe(begin)
 	effect.Op, effect.Outcome = lockimpl.OpEnd, EffectDone
-	err = w.limited(ctx, func(ctx context.Context) error {
+	err = w.limited(func(ctx context.Context) error {
 		return w.t.Tx(ctx, w.conn, func(ctx context.Context, tx pgx.Tx) error {
 			if ok, err := w.c.Steps.Claim(ctx, tx, row.ID, row.ScheduleNo); err != nil {
 				return fmt.Errorf("claim row: %w", err)
@@ -226,7 +230,7 @@ func (w *worker) cancel(ctx context.Context, row Row, cause error) error {
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
-	err := w.limited(ctx, func(ctx context.Context) error {
+	err := w.limited(func(ctx context.Context) error {
 		return w.t.Tx(ctx, w.conn, func(ctx context.Context, tx pgx.Tx) error {
 			return w.c.Steps.Cancel(ctx, tx, row.ID, row.ScheduleNo)
 		})
@@ -245,7 +249,7 @@ func (w *worker) list(ctx context.Context) (rows []Row, err error) {
 		return nil, err
 	}
 	skip := w.skipped()
-	err = w.limited(ctx, func(ctx context.Context) error {
+	err = w.limited(func(ctx context.Context) error {
 		r, err := w.conn.Query(ctx, listSQL, skip, w.c.Batch)
 		if err != nil {
 			return fmt.Errorf("list due rows: %w", err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +32,7 @@ type bench struct {
 	stop    context.CancelFunc
 	done    chan struct{}
 	ticks   chan lockimpl.Event // the end of each tick
+	grace   time.Duration       // StopGrace; 0: the default
 
 	mu     sync.Mutex
 	events []lockimpl.Event
@@ -75,9 +78,7 @@ func (b *bench) start(task publish.Task, change func(*publish.Config)) {
 		Connect: func(ctx context.Context) (*pgx.Conn, error) { return connect(ctx, b.link) },
 		Task:    task, Tick: 20 * time.Millisecond, Deadline: 10 * time.Second,
 		Observe: func(e lockimpl.Event) {
-			b.mu.Lock()
-			b.events = append(b.events, e)
-			b.mu.Unlock()
+			b.record(e)
 			if e.Kind == lockimpl.EventTick && e.Op == lockimpl.OpEnd {
 				b.ticks <- e
 			}
@@ -91,6 +92,7 @@ func (b *bench) start(task publish.Task, change func(*publish.Config)) {
 	b.lease, err = lockimpl.New(lockimpl.Config{
 		Connect: func(ctx context.Context, _ lockimpl.Use) (*pgx.Conn, error) { return connect(ctx, nil) },
 		Role:    lockimpl.Role{Name: "publish", Key: 982410937}, Holder: "test", Beat: time.Hour, TTL: -1, Retry: 20 * time.Millisecond,
+		StopGrace: b.grace, Observe: b.record,
 	})
 	require.NoError(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -103,6 +105,22 @@ func (b *bench) start(task publish.Task, change func(*publish.Config)) {
 		cancel()
 		<-b.done
 	})
+}
+
+func (b *bench) record(e lockimpl.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e)
+}
+
+// words are the kinds of events so far, with op and answer.
+func (b *bench) words() (words []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.events {
+		words = append(words, strings.Join(strings.Fields(fmt.Sprint(e.Kind, " ", e.Op, " ", e.Answer)), " "))
+	}
+	return words
 }
 
 // tick waits for the end of a tick and returns it.
@@ -376,4 +394,76 @@ func TestStopCutsOffWhatTakesTooLong(t *testing.T) {
 	<-b.done
 	require.Equal(t, []string{publish.EffectRefused}, b.effects(1))
 	require.Equal(t, "scheduled", b.status(1))
+}
+
+// A server that has gone silent does not keep the work from ending within the grace, whatever the work was at: not the goodbye to
+// a transaction, nor the next one that would have to follow, nor a connection that is accepted and then left without a word.
+func TestWorkEndsBesideASilentServer(t *testing.T) {
+	t.Parallel()
+	silent := func(b *bench) { b.link.Set(netfault.Both, netfault.Hold) }
+	reached := make([]chan struct{}, 5)
+	for i := range reached {
+		reached[i] = make(chan struct{})
+	}
+	for i, c := range []struct {
+		name string
+		task func(b *bench, reached chan struct{}) publish.Task
+	}{
+		{"rollback", func(b *bench, reached chan struct{}) publish.Task {
+			return func(ctx context.Context, _ pgx.Tx, t *lockimpl.Term, _ publish.Row) error {
+				silent(b)
+				close(reached)
+				<-ctx.Done() // it heeds its context
+				return ctx.Err()
+			}
+		}},
+		{"rollback, then the cancel of the schedule", func(b *bench, reached chan struct{}) publish.Task {
+			return func(ctx context.Context, _ pgx.Tx, t *lockimpl.Term, _ publish.Row) error {
+				silent(b)
+				close(reached)
+				<-ctx.Done()
+				return errors.New("the task failed")
+			}
+		}},
+		{"statement", func(b *bench, reached chan struct{}) publish.Task {
+			return func(ctx context.Context, tx pgx.Tx, t *lockimpl.Term, row publish.Row) error {
+				silent(b)
+				close(reached)
+				return write(ctx, tx, t, row)
+			}
+		}},
+		{"commit", func(b *bench, reached chan struct{}) publish.Task {
+			return func(ctx context.Context, tx pgx.Tx, t *lockimpl.Term, row publish.Row) error {
+				err := write(ctx, tx, t, row)
+				silent(b)
+				close(reached)
+				return err
+			}
+		}},
+		{"connect", func(b *bench, reached chan struct{}) publish.Task {
+			once := sync.OnceFunc(func() { close(reached) })
+			return func(ctx context.Context, tx pgx.Tx, _ *lockimpl.Term, _ publish.Row) error {
+				silent(b)
+				_ = tx.Conn().PgConn().Conn().Close()
+				once()
+				return errors.New("the connection is gone")
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.grace = 2 * time.Second
+			b.schedule(1, 0)
+			b.schedule(2, 0)
+			b.start(c.task(b, reached[i]), func(c *publish.Config) { c.Finish = 20 * time.Millisecond })
+			<-reached[i]
+			b.stop()
+			<-b.done
+			words := b.words()
+			require.Contains(t, words, "unlock end unlocked", "%v", words)
+			require.Less(t, slices.Index(words, "idle"), slices.Index(words, "unlock begin"), "the grace was over before the work was: %v", words)
+			b.link.Set(netfault.Both, netfault.Pass)
+		})
+	}
 }

@@ -36,6 +36,8 @@ var onReplica = map[sim.FaultKind]func(w *world, ctx context.Context, r *replica
 	sim.Slow:             (*world).slow,
 	sim.TerminateBackend: (*world).terminateBackend,
 	sim.CancelStatement:  (*world).cancelStatement,
+	sim.IdleTimeout:      (*world).idleTimeout,
+	sim.Recycle:          (*world).recycle,
 }
 
 // onWorld carries a fault out that is aimed at nobody in particular.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -73,6 +75,43 @@ func (w *world) stepDown(_ context.Context, r *replica, _ int) (injection, error
 		return injection{}, err
 	}
 	return injection{proof: "the order was written to the process"}, nil
+}
+
+// recyclePatience is how long the end of a session may take to be seen.
+const recyclePatience = 5 * time.Second
+
+// recycle has the replica's own side close its lease session, as a pool does whose connections have an age.
+func (w *world) recycle(ctx context.Context, r *replica, _ int) (injection, error) {
+	if sim.IsProgram(w.run.Impl.Name) {
+		return injection{}, errMoot("the pool of a program of somebody else's is out of reach")
+	}
+	before, err := w.sessions(ctx, r, sim.UseLease)
+	if err != nil {
+		return injection{}, err
+	}
+	open := r.link.Open()
+	if len(before) == 0 {
+		return injection{}, errMoot("it had no lease session on the server")
+	}
+	if err := w.order(r, sim.OrderRecycle); err != nil {
+		return injection{}, err
+	}
+	for end := time.Now().Add(recyclePatience); time.Now().Before(end); w.sleepUntil(ctx, w.since()+2*time.Millisecond) {
+		if w.run.Route.Pooled() { // the pooler keeps the server's session, whose name stays
+			if r.link.Open() < open {
+				return injection{proof: "a connection through its link was closed by the replica"}, nil
+			}
+			continue
+		}
+		now, err := w.sessions(ctx, r, sim.UseLease)
+		if err != nil {
+			return injection{}, err
+		}
+		if !slices.ContainsFunc(before, func(name string) bool { return slices.Contains(now, name) }) {
+			return injection{proof: "closed by the replica, and gone from pg_stat_activity: " + strings.Join(before, ", ")}, nil
+		}
+	}
+	return injection{}, fmt.Errorf("recycle the lease session of replica %d: it was still there %s after the order", r.id, recyclePatience)
 }
 
 func (w *world) order(r *replica, what string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,33 @@ func (w *world) terminateBackend(ctx context.Context, r *replica, _ int) (inject
 		}
 	}
 	return injection{proof: fmt.Sprintf("%d backend gone from pg_stat_activity", len(names))}, nil
+}
+
+// idleTimeout ends lease sessions that are idle. The timer itself belongs to the session and cannot be set by another one, so the
+// replica is told 57P01 and not 57P05.
+func (w *world) idleTimeout(ctx context.Context, r *replica, _ int) (injection, error) {
+	all, err := w.e.cfg.Server.Sessions(ctx, w.database)
+	if err != nil {
+		return injection{}, err
+	}
+	var ended []string
+	for _, s := range all {
+		id, inc, use, ok := sim.ParseSession(s.AppName)
+		if !ok || id != r.id || inc != r.inc || use != sim.UseLease || s.State != "idle" {
+			continue
+		}
+		gone, err := w.e.cfg.Server.TerminateSession(ctx, w.database, s.AppName)
+		if err != nil {
+			return injection{}, err
+		}
+		if gone {
+			ended = append(ended, s.AppName)
+		}
+	}
+	if len(ended) == 0 {
+		return injection{}, errMoot("it had no lease session that was idle")
+	}
+	return injection{proof: fmt.Sprintf("idle, ended by the server, and gone from pg_stat_activity: %s", strings.Join(ended, ", "))}, nil
 }
 
 // cancelStatement waits for a statement of the replica to be running, and cancels it. Statements here take a millisecond, so

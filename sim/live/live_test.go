@@ -105,11 +105,14 @@ func TestFaults(t *testing.T) {
 		{Kind: sim.CutReply, Target: leader, At: at, After: &sim.Trigger{Pattern: "lock_guard", Nth: 1}},
 		{Kind: sim.Kill, Target: leader, At: at, For: secs(5), Before: &sim.Trigger{Pattern: "lock_guard", Nth: 1}},
 		{Kind: sim.TerminateBackend, Target: leader, At: at},
+		{Kind: sim.IdleTimeout, Target: leader, At: at},
+		{Kind: sim.Recycle, Target: leader, At: at},
 		{Kind: sim.ConnectionsExhausted, At: at, For: secs(10)},
 		{Kind: sim.PostgresRestart, At: at},
 	}
 	pooled := []sim.Fault{
 		{Kind: sim.TerminateBackend, Target: leader, At: at}, {Kind: sim.PoolerRestart, At: at},
+		{Kind: sim.Recycle, Target: leader, At: at},
 		{Kind: sim.PoolerReload, At: at, For: secs(20)}, {Kind: sim.PoolerNoise, At: at, For: secs(10)},
 	}
 	for route, faults := range map[sim.Route][]sim.Fault{sim.Direct: all, sim.PgBouncerSession: pooled} {
@@ -142,6 +145,16 @@ func requireApplied(t *testing.T, h *sim.History, f sim.Fault) {
 	require.Contains(t, ops, sim.OpApplied, "%s: %+v", f, ops)
 	require.NotEmpty(t, ops[sim.OpApplied].Text, "the proof of %s", f)
 	require.Contains(t, ops, sim.OpHealed, f)
+}
+
+// What the list of faults says the engine can do, it does.
+func TestEveryFaultOfTheListIsThere(t *testing.T) {
+	t.Parallel()
+	for _, f := range sim.Faults {
+		_, one := onReplica[f.Kind]
+		_, all := onWorld[f.Kind]
+		require.Equal(t, f.Live, one || all || f.Kind == sim.CutReply, f.Kind)
+	}
 }
 
 // Statements of the reference take a millisecond, so one that waits is made for the fault to find.

@@ -39,6 +39,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, lookup func(string)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	commands := make(chan sim.Command, 8)
+	leases := &leasePool{open: map[*pooledConn]bool{}}
 	go func() {
 		defer stop() // the engine has gone: stop like on an order
 		for lines.Scan() {
@@ -49,6 +50,8 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, lookup func(string)
 			switch o.Order {
 			case sim.OrderStop:
 				return
+			case sim.OrderRecycle:
+				leases.recycle()
 			case sim.OrderStepDown:
 				select {
 				case commands <- sim.CommandStepDown:
@@ -61,6 +64,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, lookup func(string)
 	env := &sim.Env{
 		Replica: start.Replica, Incarnation: start.Incarnation, Version: start.Version, Replicas: start.Replicas, Role: start.Role,
 		DSN: start.DSN, ExecMode: start.ExecMode, Intervals: start.Intervals, Start: began,
+		Dial:     leases.dial,
 		Now:      time.Now,
 		Rand:     rand.New(rand.NewPCG(start.Seed, uint64(start.Replica)<<16|uint64(start.Incarnation))),
 		Commands: commands,

@@ -104,7 +104,11 @@ func configs(env *sim.Env) (lockimpl.Config, publish.Config) {
 	role := lockimpl.Role{Name: env.Role.Name, Key: env.Role.Key}
 	lease := lockimpl.Config{
 		Connect: func(ctx context.Context, use lockimpl.Use) (*pgx.Conn, error) {
-			return connect.Connect(ctx, env, string(use))
+			cfg, err := connect.Config(env, string(use))
+			if err != nil {
+				return nil, err
+			}
+			return lockimpl.ConnectOnce(ctx, cfg)
 		},
 		Role:         role,
 		Keys:         lockimpl.Keys{role},
