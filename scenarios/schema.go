@@ -3,6 +3,7 @@ package scenarios
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -72,6 +73,9 @@ func (b *schemaBuilder) value(t reflect.Type, path string) schema {
 	if s, ok := b.special(t); ok {
 		return s
 	}
+	if path == "impl" { // a name, or a program with what belongs to it, as the reader takes them
+		return schema{"anyOf": []schema{b.implementation(), b.object(reflect.TypeFor[sim.Program](), path)}}
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return b.value(t.Elem(), path)
@@ -83,6 +87,8 @@ func (b *schemaBuilder) value(t reflect.Type, path string) schema {
 		return schema{"type": "string"}
 	case reflect.Int:
 		return schema{"type": "integer"}
+	case reflect.Int64:
+		return schema{"type": "integer", "minimum": math.MinInt64, "maximum": math.MaxInt64}
 	case reflect.Bool:
 		return schema{"type": "boolean"}
 	}
@@ -133,10 +139,8 @@ func (b *schemaBuilder) named(path string, properties schema) {
 		delete(target, "type")
 		target["anyOf"] = append([]schema{{"enum": known}}, more...)
 	}
-	command := schema{"type": "string", "pattern": "^exec:[\\s\\S]"}
 	switch path {
 	case "":
-		narrow("impl", "", b.opt.impls, command)
 		narrow("impls", "[]", b.opt.impls, command)
 		narrow("invariants", "[]", b.opt.invariants)
 	case "require[]", "expect[]":
@@ -145,6 +149,16 @@ func (b *schemaBuilder) named(path string, properties schema) {
 	if path == "expect[]" {
 		narrow("invariant", "", b.opt.invariants)
 	}
+}
+
+var command = schema{"type": "string", "pattern": "^exec:[\\s\\S]"}
+
+// implementation is the schema of an implementation's name.
+func (b *schemaBuilder) implementation() schema {
+	if b.opt.impls == nil {
+		return schema{"type": "string"}
+	}
+	return schema{"anyOf": []schema{{"enum": b.opt.impls}, command}}
 }
 
 // kindRules say which faults are aimed at somebody, and which heal.
@@ -192,6 +206,11 @@ var limits = map[string]schema{
 	"plan.faults[].before.nth":     {"minimum": 1},
 	"plan.faults[].after.nth":      {"minimum": 1},
 	"require[].at_least":           {"minimum": 1},
+	"impl.exec":                    {"minItems": 1, "prefixItems": []schema{{"type": "string", "minLength": 1}}},
+	"impl.keys":                    {"minItems": 1, "maxItems": maxKeys, "uniqueItems": true, "not": schema{"contains": schema{"const": 0}}},
+	"impl.migrations":              {"pattern": `\S`},
+	"impl.ledger":                  {"pattern": `\S`},
+	"impl.load":                    {"allOf": []schema{{"pattern": `\$1`}, {"pattern": `\$2`}}},
 	"plan.v":                       {"const": sim.PlanVersion},
 	"plan.picks":                   {"items": schema{"type": "integer", "minimum": 0}},
 }
@@ -207,6 +226,7 @@ var shapes = map[string]schema{
 	"faults[].after":       {"required": []string{"pattern"}},
 	"require[]":            {"required": []string{"what", "at_least"}},
 	"expect[]":             {"required": []string{"invariant"}},
+	"impl":                 {"required": []string{"exec"}},
 	"plan":                 {"required": []string{"v", "horizon"}},
 	"plan.faults[]":        {"required": []string{"kind"}, "not": schema{"required": []string{"before", "after"}}},
 	"plan.faults[].before": {"required": []string{"pattern", "nth"}},
@@ -222,7 +242,7 @@ var fieldText = map[string]string{
 	"replicas":       "How many replicas run.",
 	"phase":          "When each replica starts, drawn for each: 0s..5s. Default: within one retry interval.",
 	"routes":         "The ways to Postgres that it is run over, each by itself.",
-	"impl":           "The implementation that is run when none is named: reference, a flawed one of simrun list, or exec:COMMAND.",
+	"impl":           "The implementation that is run when none is named: reference, a flawed one of simrun list, exec:COMMAND, or a program with its tables and keys.",
 	"impls":          "Several implementations, each run by itself.",
 	"intervals":      "Timings of the implementation.",
 	"pool":           "The PgBouncer of a pooled route.",
@@ -235,6 +255,12 @@ var fieldText = map[string]string{
 	"expect":         "The violations that the scenario is there to find. Finding them is the pass.",
 	"plan":           "The first schedule, whatever the seed is. Written by simrun new --from.",
 	"starts_at":      "The database's date at the start, as 2026-03-08T01:30:00-05:00. Virtual engine only.",
+
+	"impl.exec":       "The program and its arguments; no shell reads them. A relative name is relative to this file's folder.",
+	"impl.keys":       "The advisory locks that are its own: the first is handed to it, all are watched. Default: the key of the role publish.",
+	"impl.migrations": "The SQL file that creates its tables, relative to this file's folder. Default: the tables of the reference.",
+	"impl.load":       "SQL that adds one unit of work: $1 is its id, $2 the seconds until it is due.",
+	"impl.ledger":     "A query over its tables that says what was committed.",
 
 	"intervals.retry":         "From the start of one attempt of a standby to the next. Default: 5s.",
 	"intervals.beat":          "Between heartbeats of a leader. Default: 15s.",

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-aafb3a99/simrun/sim"
 )
 
 var (
@@ -103,6 +106,59 @@ func TestSchemaRefusesWhatTheReaderRefuses(t *testing.T) {
 		_, err := Parse("broken.yaml", []byte(src), someImpls, someInvariants)
 		require.Error(t, err, "the reader: %+v", c)
 		require.Error(t, valid(t, s, []byte(src)), "the schema: %+v", c)
+	}
+}
+
+const program = `name: mine
+shows: A program of ours.
+replicas: 2
+routes: [direct]
+impl:
+  exec: [./mine, --fast, ""]
+  keys: [42, -9223372036854775808, 9223372036854775807]
+  migrations: own.sql
+  load: insert into jobs (id, due) values ($1, now() + $2 * interval '1 second')
+  ledger: select * from done
+duration: 70s
+invariants: [one-leader]
+`
+
+// A program with what belongs to it, as sim.Program has it: each field is in the schema, and what is wrong with one both say.
+func TestSchemaOfAProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "own.sql"), []byte("create table jobs (id bigint, due timestamptz)"), 0o600))
+	read := func(src string) error {
+		path := filepath.Join(dir, "mine.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(src), 0o600))
+		_, err := Load(path, someImpls, someInvariants)
+		return err
+	}
+	for name, s := range map[string]*jsonschema.Schema{"with the names": compiled(t, someImpls, someInvariants), "without": compiled(t)} {
+		require.NoError(t, read(program))
+		require.NoError(t, valid(t, s, []byte(program)), name)
+		_, fields := fieldsOf(reflect.TypeFor[sim.Program]())
+		for _, f := range fields {
+			require.Contains(t, program, "\n  "+f+": ", "this test shows every field")
+		}
+		for _, c := range []struct{ old, new string }{
+			{"  exec: [./mine, --fast, \"\"]\n", ""}, {`[./mine, --fast, ""]`, "[]"}, {"[./mine", `["", ./mine`}, {"[./mine", "[7, ./mine"}, {`[./mine, --fast, ""]`, "./mine"},
+			{"keys: [42", "keys: [0"}, {"keys: [42", "keys: [42, 42"}, {"keys: [42", "keys: [4.2"}, {"keys: [42", "keys: [fourty-two"}, {"9223372036854775807]", "9223372036854775808]"},
+			{"[42, -9223372036854775808, 9223372036854775807]", "[]"}, {"  keys:", "  key:"}, {"own.sql", `" "`}, {"own.sql", "[own.sql]"}, {"$2 * ", ""}, {"($1", "(1"},
+			{"select * from done", `" "`}, {"duration: 70s", "duration: 70s\nimpls: [reference]"},
+		} {
+			src := strings.Replace(program, c.old, c.new, 1)
+			require.NotEqual(t, program, src, "%q", c.old)
+			require.Error(t, read(src), "the reader: %+v", c)
+			require.Error(t, valid(t, s, []byte(src)), "the schema, %s: %+v", name, c)
+		}
+		for _, line := range strings.Split(program, "\n") {
+			if strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "  exec") { // each of the others may be left out
+				src := strings.Replace(program, line+"\n", "", 1)
+				require.NoError(t, read(src), "the reader without %q", line)
+				require.NoError(t, valid(t, s, []byte(src)), "the schema without %q", line)
+			}
+		}
 	}
 }
 

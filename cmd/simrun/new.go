@@ -92,7 +92,7 @@ func writeScenario(w io.Writer, text, file string, force bool) error {
 		fmt.Fprintf(w, "written: %s; simrun reads scenario files whose name ends in .yaml\n", file)
 		return nil
 	}
-	fmt.Fprintf(w, "written: %s\nrun it: simrun run %s\n", file, sim.ShellQuote(arg))
+	fmt.Fprintf(w, "written: %s\nrun it: %s run %s\n", file, sim.ShellQuote(os.Args[0]), sim.ShellQuote(arg))
 	return nil
 }
 

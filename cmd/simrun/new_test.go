@@ -82,6 +82,12 @@ func TestNewFromACounterexample(t *testing.T) {
 	_, errs, status = simrun(t, dir, "run", "mine.yaml", "--seed", "1", "--no-shrink", "--confirm", "0", "--workers", "1")
 	require.Equal(t, exitViolated, status, errs)
 	unexpected := latest("*.json")
+	for _, command := range []string{"run", "explain", "validate"} { // an easy slip, and one sentence
+		_, errs, status = simrun(t, dir, command, unexpected)
+		require.Equal(t, exitUsage, status, errs)
+		require.Contains(t, errs, "is a counterexample and no scenario: carry it out with simrun replay FILE")
+		require.NotContains(t, errs, "unknown field")
+	}
 
 	for file, want := range map[string]int{expected: exitOK, unexpected: exitViolated} {
 		ce, err := loadCounterexample(file)

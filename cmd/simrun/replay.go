@@ -376,7 +376,7 @@ func validateCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
 			for _, a := range args {
-				if _, err := scenarios.Load(a, scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...)); err != nil {
+				if _, err := loadFile(a); err != nil {
 					errs = append(errs, err)
 					continue
 				}

@@ -257,12 +257,24 @@ func isFile(arg string) bool {
 
 func loadScenario(arg string) (*sim.Scenario, error) {
 	if isFile(arg) {
-		return scenarios.Load(arg, scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...))
+		return loadFile(arg)
 	}
 	if s, ok := scenarios.ByName(arg); ok {
 		return &s, nil
 	}
 	return nil, usagef("there is no scenario %q%s; see simrun list, or give a file that ends in .yaml", arg, didYouMean(arg, scenarios.Names()))
+}
+
+// loadFile reads a scenario's file, and knows the file that is most often given in place of one.
+func loadFile(path string) (*sim.Scenario, error) {
+	s, err := scenarios.Load(path, scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...))
+	if err != nil {
+		if _, other := loadCounterexample(path); other == nil {
+			return nil, fmt.Errorf("%s is a counterexample and no scenario: carry it out with simrun replay FILE, or make a scenario of it with simrun new --from FILE", path)
+		}
+		return nil, err
+	}
+	return s, nil
 }
 
 // tasks turns flags and scenarios into what is to be done. What cannot be done is an error where it was named, and otherwise

@@ -120,7 +120,28 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-const objects = `select (select count(*) from pg_class), (select count(*) from pg_proc), (select count(*) from pg_locks where locktype = 'advisory')`
+// objects is what there is in this test's database, which is its own. pg_locks shows the whole server's locks, so those of other tests are left out.
+const (
+	locksHere = `pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())`
+	objects   = `select (select count(*) from pg_class), (select count(*) from pg_proc), (select count(*) from ` + locksHere + `)`
+)
+
+// The count sees a lock of this database and none of another.
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Server(t)
+	own := func() *client {
+		cfg, err := pgx.ParseConfig(s.DSN(pgtest.DatabaseIn(t, s)))
+		require.NoError(t, err)
+		return connect(t, cfg)
+	}
+	here, there := own(), own()
+	before := here.must(t, objects)
+	there.must(t, "select pg_advisory_lock(4711)")
+	require.Equal(t, before, here.must(t, objects))
+	here.must(t, "select pg_advisory_lock(4711)")
+	require.NotEqual(t, before, here.must(t, objects))
+}
 
 func TestDirect(t *testing.T) {
 	t.Parallel()
@@ -151,7 +172,7 @@ func TestPoolOfOne(t *testing.T) {
 			}
 			require.Equal(t, mode, f.Pooling)
 			// The one server connection has nothing of the probe's on it.
-			require.Equal(t, "0 0", connect(t, pooled).must(t, "select (select count(*) from pg_listening_channels()), (select count(*) from pg_locks where locktype = 'advisory')"))
+			require.Equal(t, "0 0", connect(t, pooled).must(t, "select (select count(*) from pg_listening_channels()), (select count(*) from "+locksHere+")"))
 		})
 	}
 }
