@@ -30,6 +30,7 @@ const (
 	EventIdle    EventKind = "idle"    // the work has returned: Term, Session
 	EventUnlock  EventKind = "unlock"  // begin, end: Term, Session; Answer, Err
 	EventTick    EventKind = "tick"    // a scheduler's: begin, listed (N), end (Outcome, N): Term
+	EventCancel  EventKind = "cancel"  // a scheduler's: a unit was cancelled for a failure of its task: Term, Row, Unit, Reason
 	EventEffect  EventKind = "effect"  // a scheduler's: begin, end (Outcome, Reason): Term, Session, Row, Unit
 )
 

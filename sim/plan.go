@@ -172,6 +172,8 @@ var Faults = []FaultInfo{
 	{Kind: CancelStatement, Does: "the server cancels what the replica has running (pg_cancel_backend)", Targets: true, Live: true, Virtual: true},
 	{Kind: IdleTimeout, Does: "the server ends the replica's lease session for being idle", Targets: true, Live: true, Virtual: true},
 	{Kind: Recycle, Does: "a client pool closes the lease session for its age", Targets: true, Live: true, Virtual: true},
+	{Kind: TaskFailure, Does: "the replica's next task fails, for a reason of its own", Targets: true, Live: true, Virtual: true},
+	{Kind: SlowTask, Does: "the replica's next task takes `for` longer, its transaction open", Targets: true, Heals: true, Live: true, Virtual: true},
 	{Kind: ClockSkew, Does: "the replica's clock is ahead, for implementations that take a clock", Targets: true, Heals: true, Virtual: true},
 	{Kind: ClockJump, Does: "the replica's clock jumps forward, for implementations that take a clock", Targets: true, Virtual: true},
 	{Kind: PostgresRestart, Does: "the server is restarted as in a crash (immediate)", Live: true, Virtual: true},

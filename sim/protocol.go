@@ -51,7 +51,8 @@ func (i Intervals) Seconds() Seconds {
 
 // An Order is a further line on standard input.
 type Order struct {
-	Order string `json:"order"` // stop: step down, close everything, exit 0; step-down: give up leadership, live on
+	Order string   `json:"order"`         // stop: step down, close everything, exit 0; step-down: give up leadership, live on
+	For   Duration `json:"for,omitempty"` // of a slow task
 }
 
 // The orders.
@@ -60,6 +61,9 @@ const (
 	OrderStepDown = string(CommandStepDown)
 	// OrderRecycle closes the lease's sockets under the replica. Only simrun's own implementations get it: a program's pool is its own.
 	OrderRecycle = "recycle"
+	// Orders for the next task, which simrun's own implementations obey and report as a note with the order's name as its Reason.
+	OrderTaskFailure = string(TaskFailure)
+	OrderSlowTask    = string(SlowTask)
 )
 
 // A Report is a line the process writes: an event, or the first one, {"hello":1}.
@@ -70,4 +74,4 @@ type Report struct {
 }
 
 // ReplicaKinds are the events a replica may report.
-var ReplicaKinds = []EventKind{EvSession, EvProbe, EvAttempt, EvLead, EvBeat, EvEnd, EvIdle, EvUnlock, EvTick, EvEffect, EvNote}
+var ReplicaKinds = []EventKind{EvSession, EvProbe, EvAttempt, EvLead, EvBeat, EvEnd, EvIdle, EvUnlock, EvTick, EvEffect, EvCancel, EvNote}

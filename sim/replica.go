@@ -30,6 +30,7 @@ type Env struct {
 	Emit func(Event)                                                       // reports; Replica, Incarnation and At are filled in by the receiver
 
 	Commands <-chan Command // what the operator asks for; nil: nothing ever
+	Tasks    *Tasks         // asked at the start of each task; nil: no fault ever reaches one
 
 	mu       sync.Mutex
 	sessions map[string]int

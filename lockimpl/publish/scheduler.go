@@ -240,6 +240,7 @@ func (w *worker) cancel(ctx context.Context, row Row, cause error) error {
 		return err
 	}
 	w.succeeded(row)
+	w.observe(lockimpl.Event{Kind: lockimpl.EventCancel, Row: row.ID, Unit: row.ScheduleNo, Reason: TaskFailure.String()})
 	w.c.Log.Error("schedule cancelled: its task failed", "row", row.ID, "schedule", row.ScheduleNo, "error", cause)
 	return nil
 }

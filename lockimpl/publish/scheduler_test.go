@@ -177,6 +177,18 @@ func (b *bench) effects(id int64) (outcomes []string) {
 	return outcomes
 }
 
+// cancels are the rows whose schedule was reported cancelled.
+func (b *bench) cancels() (rows []int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.events {
+		if e.Kind == lockimpl.EventCancel {
+			rows = append(rows, e.Row)
+		}
+	}
+	return rows
+}
+
 func TestPublishesWhatIsDueOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -263,6 +275,7 @@ func TestTaskFailureCancels(t *testing.T) {
 			require.Equal(t, "draft", b.status(1))
 			require.EqualValues(t, 2, b.value("select schedule_no from data_rows where id = 1"))
 			require.Equal(t, "published", b.status(2))
+			require.Equal(t, []int64{1}, b.cancels())
 			b.tick()
 			require.Len(t, b.effects(1), 1)
 		})

@@ -28,6 +28,8 @@ var onReplica = map[sim.FaultKind]func(w *world, ctx context.Context, r *replica
 	sim.Stop:             (*world).stop,
 	sim.RollingDeploy:    (*world).replace,
 	sim.StepDown:         (*world).stepDown,
+	sim.TaskFailure:      (*world).disturbTask,
+	sim.SlowTask:         (*world).disturbTask,
 	sim.Pause:            (*world).pause,
 	sim.Disconnect:       (*world).disconnect,
 	sim.BlackHole:        (*world).blackHole,

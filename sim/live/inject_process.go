@@ -114,13 +114,50 @@ func (w *world) recycle(ctx context.Context, r *replica, _ int) (injection, erro
 	return injection{}, fmt.Errorf("recycle the lease session of replica %d: it was still there %s after the order", r.id, recyclePatience)
 }
 
-func (w *world) order(r *replica, what string) error {
-	b, err := json.Marshal(sim.Order{Order: what})
+// disturbTask orders the replica's next task to fail or to take longer, and waits until one has.
+func (w *world) disturbTask(ctx context.Context, r *replica, fault int) (injection, error) {
+	if sim.IsProgram(w.run.Impl.Name) {
+		return injection{}, errMoot("the tasks of a program of somebody else's are out of reach")
+	}
+	f := w.plan.Faults[fault-1]
+	w.mu.Lock()
+	met, inc := len(r.met), r.inc
+	w.mu.Unlock()
+	if err := w.send(r, sim.Order{Order: string(f.Kind), For: f.For}); err != nil {
+		return injection{}, err
+	}
+	for !w.over() {
+		w.mu.Lock()
+		gone := !r.up || r.inc != inc
+		var hit *sim.Event
+		for _, e := range r.met[min(met, len(r.met)):] {
+			if e.Reason == string(f.Kind) {
+				hit = &e
+			}
+		}
+		w.mu.Unlock()
+		switch {
+		case hit != nil && f.Kind == sim.SlowTask:
+			return injection{fmt.Sprintf("the task of row %d takes %s longer", hit.Row, f.For), func(context.Context) error { return nil }}, nil
+		case hit != nil:
+			return injection{proof: fmt.Sprintf("the task of row %d fails", hit.Row)}, nil
+		case gone:
+			return injection{}, errMoot("the process ended before a task began")
+		}
+		w.sleepUntil(ctx, w.since()+2*time.Millisecond)
+	}
+	return injection{}, errMoot("no task began any more")
+}
+
+func (w *world) order(r *replica, what string) error { return w.send(r, sim.Order{Order: what}) }
+
+func (w *world) send(r *replica, o sim.Order) error {
+	b, err := json.Marshal(o)
 	if err == nil {
 		_, err = r.child.Stdin().Write(append(b, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("order replica %d to %s: %w", r.id, what, err)
+		return fmt.Errorf("order replica %d to %s: %w", r.id, o.Order, err)
 	}
 	return nil
 }

@@ -160,6 +160,10 @@ func (l *life) record(e sim.Event, arrived time.Duration) {
 		l.r.believes, l.r.leadSince = true, arrived
 	case sim.EvEnd:
 		l.r.believes = false
+	case sim.EvNote:
+		if e.Row != 0 {
+			l.r.met = append(l.r.met, e)
+		}
 	}
 	l.w.mu.Unlock()
 	l.w.rec.Add(e)

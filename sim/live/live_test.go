@@ -96,6 +96,8 @@ func TestFaults(t *testing.T) {
 		{Kind: sim.Stop, Target: leader, At: at, For: secs(5)},
 		{Kind: sim.StepDown, Target: leader, At: at},
 		{Kind: sim.RollingDeploy, At: at, For: secs(5)},
+		{Kind: sim.TaskFailure, Target: leader, At: at},
+		{Kind: sim.SlowTask, Target: leader, At: at, For: secs(3)},
 		{Kind: sim.Pause, Target: leader, At: at, For: secs(5)},
 		{Kind: sim.Disconnect, Target: leader, At: at},
 		{Kind: sim.BlackHole, Target: leader, At: at, For: secs(5)},

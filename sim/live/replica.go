@@ -27,7 +27,8 @@ type replica struct {
 	stopping  bool // its end is ours: asked to stop, or killed by a fault
 	hello     bool
 	began     time.Duration
-	version   int // of its program; 0 is 1
+	met       []sim.Event // notes of tasks that met an order
+	version   int         // of its program; 0 is 1
 	believes  bool
 	leadSince time.Duration
 	reports   chan struct{} // closed when its reports have been read to the end

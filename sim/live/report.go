@@ -48,6 +48,7 @@ var vocabularies = map[sim.EventKind]vocabulary{
 		sim.OpBegin: nil, sim.OpListed: nil, sim.OpEnd: {sim.OutcomeOK, sim.OutcomeError, sim.OutcomeTermOver},
 	}},
 	sim.EvEffect: {outcomes: true, ops: map[string][]string{sim.OpBegin: nil, sim.OpEnd: {sim.OutcomeDone, sim.OutcomeRefused, sim.OutcomeUnknown}}},
+	sim.EvCancel: {ops: silent},
 	sim.EvNote:   {ops: silent},
 }
 

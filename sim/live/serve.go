@@ -39,6 +39,9 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, lookup func(string)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	commands := make(chan sim.Command, 8)
+	tasks := &sim.Tasks{Hit: func(kind sim.FaultKind, row int64) {
+		r.line(sim.Report{UNIX: time.Now().UnixNano(), Event: sim.Event{Kind: sim.EvNote, Reason: string(kind), Row: row, Text: "the task met the order " + string(kind)}})
+	}}
 	leases := &leasePool{open: map[*pooledConn]bool{}}
 	go func() {
 		defer stop() // the engine has gone: stop like on an order
@@ -52,6 +55,10 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, lookup func(string)
 				return
 			case sim.OrderRecycle:
 				leases.recycle()
+			case sim.OrderTaskFailure:
+				tasks.Fail()
+			case sim.OrderSlowTask:
+				tasks.Slow(o.For.D())
 			case sim.OrderStepDown:
 				select {
 				case commands <- sim.CommandStepDown:
@@ -68,6 +75,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, lookup func(string)
 		Now:      time.Now,
 		Rand:     rand.New(rand.NewPCG(start.Seed, uint64(start.Replica)<<16|uint64(start.Incarnation))),
 		Commands: commands,
+		Tasks:    tasks,
 		Emit: func(e sim.Event) {
 			r.line(sim.Report{UNIX: time.Now().UnixNano(), Event: e})
 		},

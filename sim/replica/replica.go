@@ -146,6 +146,9 @@ func ledger(env *sim.Env) publish.Task {
 	const insert = `INSERT INTO simrun.ledger (kind, role, key, row_id, unit, term)
 		VALUES ('effect', $1::text, $2::bigint, $3::bigint, $4::bigint, $5::bigint)`
 	return func(ctx context.Context, tx pgx.Tx, t *lockimpl.Term, row publish.Row) error {
+		if err := env.Tasks.Begin(ctx, row.ID); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, insert, env.Role.Name, t.Key(), row.ID, row.ScheduleNo, t.Number())
 		return err
 	}

@@ -20,6 +20,8 @@ type fault struct {
 	state   faultState
 	seen    int    // statements that matched its trigger
 	heal    func() // ends it; nil: it is over at once
+	later   bool   // it takes effect some time after it was ordered
+	proved  bool   // and it has
 	targets []*replica
 }
 
@@ -148,7 +150,9 @@ func (w *world) apply(x *fault, targets []*replica, q *request) {
 		w.over(x, sim.OpFailed, res.failed)
 		return
 	}
-	w.faultEvent(x, sim.OpApplied, res.proof, "")
+	if x.later = res.later; !x.later {
+		w.faultEvent(x, sim.OpApplied, res.proof, "")
+	}
 	if x.heal = res.heal; x.heal == nil {
 		x.state = faultOver
 		return
@@ -193,6 +197,10 @@ func (w *world) finishing() {
 		case faultSearches, faultPlanned:
 			w.moot(x, "the run was over")
 		case faultActive:
+			if x.later && !x.proved {
+				w.moot(x, "no task began any more")
+				continue
+			}
 			switch x.f.Kind {
 			case sim.Kill, sim.Stop, sim.Restart, sim.RollingDeploy: // what is down stays down
 			default:

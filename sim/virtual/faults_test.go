@@ -42,6 +42,8 @@ func everyFault() sim.Plan {
 	add(sim.Fault{Kind: sim.TerminateBackend, Target: sim.TargetLeader}, 25*sec)
 	add(sim.Fault{Kind: sim.Restart, Target: sim.TargetLeader, For: 3 * sec}, 25*sec)
 	add(sim.Fault{Kind: sim.StepDown, Target: sim.TargetLeader}, 25*sec)
+	add(sim.Fault{Kind: sim.TaskFailure, Target: sim.TargetLeader}, 25*sec)
+	add(sim.Fault{Kind: sim.SlowTask, Target: sim.TargetLeader, For: 3 * sec}, 25*sec)
 	add(sim.Fault{Kind: sim.BlackHole, Target: sim.TargetLeader, For: 40 * sec}, 60*sec)
 	add(sim.Fault{Kind: sim.HalfOpen, Target: sim.TargetLeader, For: 20 * sec}, 60*sec)
 	add(sim.Fault{Kind: sim.Latency, Target: sim.TargetAll, For: 10 * sec}, 25*sec)

@@ -17,6 +17,7 @@ type outcome struct {
 	failed string
 	heal   func() // ends the fault after its For, at the latest at the horizon
 	heals  bool   // the fault itself sees to it that heal is called in time
+	later  bool   // it takes effect later, and says so itself
 }
 
 // An injector carries out one kind of fault. q is the statement that triggered it, if one did.
@@ -35,6 +36,8 @@ func injectorOf(k sim.FaultKind) injector {
 		return rollingDeploy
 	case sim.StepDown:
 		return stepDown
+	case sim.TaskFailure, sim.SlowTask:
+		return disturbTask
 	case sim.Pause:
 		return pause
 	case sim.Disconnect:
@@ -188,6 +191,38 @@ func rollingDeploy(w *world, x *fault, _ []*replica, _ *request) outcome {
 	}
 	next()
 	return outcome{proof: "the first process was asked to stop", heals: true, heal: func() {}}
+}
+
+// disturbTask orders the next task of each target to fail or to take longer.
+func disturbTask(w *world, x *fault, targets []*replica, _ *request) outcome {
+	for _, r := range targets {
+		if x.f.Kind == sim.TaskFailure {
+			r.env.Tasks.Fail()
+		} else {
+			r.env.Tasks.Slow(x.f.For.D())
+		}
+		r.disturbed = append(r.disturbed, x)
+	}
+	return outcome{later: true, heals: true, heal: func() {}}
+}
+
+// disturbed records that a task has carried out its replica's oldest order.
+func (w *world) disturbed(h taskHit) {
+	if len(h.rep.disturbed) == 0 || h.rep.dead {
+		return
+	}
+	x := h.rep.disturbed[0]
+	h.rep.disturbed = h.rep.disturbed[1:]
+	if x.state != faultActive {
+		return
+	}
+	x.proved = true
+	what := "fails"
+	if h.kind == sim.SlowTask {
+		what = fmt.Sprintf("takes %s longer", x.f.For)
+	}
+	w.faultEvent(x, sim.OpApplied, fmt.Sprintf("the task of row %d %s", h.row, what), "")
+	w.after(x.f.For, true, func() { w.healed(x) })
 }
 
 func stepDown(w *world, _ *fault, targets []*replica, _ *request) outcome {

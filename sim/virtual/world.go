@@ -28,6 +28,7 @@ type world struct {
 	mu      sync.Mutex // guards what replicas hand over
 	inbox   []*request
 	reports []report
+	hits    []taskHit
 	arrive  chan struct{}
 	alive   atomic.Int32 // incarnations whose function has not returned
 
@@ -137,6 +138,13 @@ type ghost struct {
 type report struct {
 	rep *replica
 	ev  sim.Event
+}
+
+// A taskHit is a task that met an order of a fault.
+type taskHit struct {
+	rep  *replica
+	kind sim.FaultKind
+	row  int64
 }
 
 func (w *world) post(q *request) {
@@ -310,10 +318,11 @@ type replica struct {
 	names    map[string]bool
 	skew     atomic.Int64 // of its clock, in nanoseconds
 
-	cutNext    int    // statements whose answer will be lost
-	cancelNext int    // statements that will be cancelled
-	stopFault  int    // the fault that asked it to stop
-	onReturn   func() // what that fault does when it has
+	cutNext    int      // statements whose answer will be lost
+	cancelNext int      // statements that will be cancelled
+	stopFault  int      // the fault that asked it to stop
+	disturbed  []*fault // whose orders its tasks have not met yet
+	onReturn   func()   // what that fault does when it has
 
 	paused   int // pauses in play
 	outbox   []*request
@@ -342,6 +351,12 @@ func (w *world) boot(ctx context.Context, n, fault int) {
 	r.env = &sim.Env{
 		Replica: n, Incarnation: r.inc, Version: 1, Replicas: w.run.Scenario.Replicas, Role: w.run.Impl.Role,
 		Start: w.start, DSN: w.eng.dsn(w.run.Route), ExecMode: execMode(w.run.Route), Intervals: w.run.Scenario.Intervals.WithDefaults(),
+		Tasks: &sim.Tasks{Hit: func(kind sim.FaultKind, row int64) {
+			w.mu.Lock()
+			w.hits = append(w.hits, taskHit{r, kind, row})
+			w.mu.Unlock()
+			w.poke()
+		}},
 		Dial: r.dial, Now: r.now, Rand: rand.New(seed), Emit: r.emit, Commands: r.commands,
 	}
 	if n <= w.deployed {
@@ -380,8 +395,8 @@ func (r *replica) emit(e sim.Event) {
 // runtime's, so it is sorted before it can matter; within a replica's reports and within a gate it is kept.
 func (w *world) collect() bool {
 	w.mu.Lock()
-	in, reports := w.inbox, w.reports
-	w.inbox, w.reports = nil, nil
+	in, reports, hits := w.inbox, w.reports, w.hits
+	w.inbox, w.reports, w.hits = nil, nil, nil
 	var back []*replica
 	for _, r := range w.all {
 		if r.returned && !r.down {
@@ -401,6 +416,10 @@ func (w *world) collect() bool {
 	}
 	for _, r := range back {
 		w.left(r)
+	}
+	slices.SortStableFunc(hits, func(a, b taskHit) int { return a.rep.num - b.rep.num })
+	for _, h := range hits {
+		w.disturbed(h)
 	}
 	if len(in) > 1 {
 		slices.SortStableFunc(in, func(a, b *request) int { return strings.Compare(a.from, b.from) }) // only dials have it
