@@ -17,8 +17,8 @@ var order = []string{
 	"steady", "kill-leader", "pause-leader-terminated", "disconnect-leader",
 	"pooler-session", "pooler-transaction", "pooler-transaction-idle", "two-leaders-pooler",
 
-	"restart-leader", "step-down", "pause-leader", "pause-in-transaction", "pause-before-term", "terminate-leader", "idle-timeout", "recycled-session", "standby-loses-session",
-	"black-hole-leader", "half-open-leader", "slow-network", "slow-heartbeat", "commit-reply-lost", "cancelled-statements", "cancelled-attempt",
+	"restart-leader", "step-down", "step-down-in-beat", "cancelled-unlock", "pause-leader", "pause-in-transaction", "pause-before-term", "terminate-leader", "idle-timeout", "recycled-session", "standby-loses-session",
+	"black-hole-leader", "half-open-leader", "slow-network", "slow-heartbeat", "commit-reply-lost", "grant-reply-lost", "cancelled-statements", "cancelled-attempt",
 	"postgres-restart", "connections-exhausted", "pooler-restart", "pooler-reload", "long-steady", "stormy",
 }
 
