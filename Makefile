@@ -3,7 +3,7 @@ SIMRUN := bin/simrun
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 ARGS ?=
 
-.PHONY: help run test lint build prerequisites clean
+.PHONY: help run test bench lint build prerequisites clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,10 @@ test: prerequisites ## run all tests, with the race detector
 	@# The live engine is judged by the wall clock, so its tests have the machine to themselves.
 	go test -race -timeout 20m ./sim/live
 	go test -race -timeout 20m $$(go list ./... | grep -v '/sim/live$$')
+
+bench: prerequisites ## measure; docs/figures.md says how to read the figures
+	go test ./sim/virtual -run 'TestBench$$' -count 1 -timeout 60m -v -slices 5 -statements 5000
+	go test ./sim/live -run 'TestBench$$' -count 1 -timeout 60m -v -slices 5 -statements 5000 -failovers 50
 
 lint: ## gofmt, go vet, staticcheck
 	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "not gofmt'ed: $$files"; exit 1; fi

@@ -17,8 +17,9 @@ var order = []string{
 	"steady", "kill-leader", "pause-leader-terminated", "disconnect-leader",
 	"pooler-session", "pooler-transaction", "pooler-transaction-idle", "two-leaders-pooler",
 
-	"restart-leader", "step-down", "rolling-deploy", "slow-task", "task-failure", "pause-leader", "pause-in-transaction", "terminate-leader", "idle-timeout", "recycled-session",
-	"black-hole-leader", "half-open-leader", "slow-network", "slow-heartbeat", "commit-reply-lost", "cancelled-statements", "cancelled-attempt",
+	"restart-leader", "step-down", "step-down-in-beat", "cancelled-unlock", "rolling-deploy", "slow-task", "task-failure",
+	"pause-leader", "pause-in-transaction", "pause-before-term", "terminate-leader", "idle-timeout", "recycled-session", "standby-loses-session",
+	"black-hole-leader", "half-open-leader", "slow-network", "slow-heartbeat", "commit-reply-lost", "grant-reply-lost", "cancelled-statements", "cancelled-attempt",
 	"postgres-restart", "connections-exhausted", "pooler-restart", "pooler-reload", "long-steady", "stormy",
 }
 

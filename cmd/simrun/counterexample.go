@@ -26,7 +26,13 @@ const (
 	reproduceVirtual = 20
 	reproduceLive    = 3
 	shrinkVirtual    = 25 * time.Second
-	shrinkLive       = 20 * time.Second
+	shrinkLive       = 45 * time.Second
+)
+
+// A live plan is smaller only if what it shows is shown often enough: in so many of so many runs.
+const (
+	shownLive = 2
+	triedLive = 3
 )
 
 // counterexamples shrinks, confirms and saves the first violating schedule of every violated invariant.
@@ -76,14 +82,21 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 		return func(p sim.Plan) bool { return k.remembered(ctx, p, ce.Schedule)[ce.Invariant] }
 	}
 	if j.engine.Name() == "live" {
-		dropFaults(ctx, fails(j.Scenario), ce)
+		ce.Plan.Delays, ce.Plan.Picks = nil, nil // they mean nothing there
+		ce.Plan = gen.Reduce(ctx, j.Scenario, ce.Plan, func(p sim.Plan) bool {
+			return often(ctx, shownLive, triedLive, func() (shown, done bool) {
+				s := j.schedule(ctx, p, ce.Schedule, ".shrink")
+				j.out.remove(s.file)
+				return s.violated(ce.Invariant), s.err == nil
+			})
+		})
 		return
 	}
 	if ce.Schedule < 0 || ce.Schedule == 0 && j.Scenario.Plan != nil && j.Strategy != exhaustive {
 		return // a past failure, and a scenario's own plan, is minimal already, and no seed leads to it
 	}
 	if j.Strategy == exhaustive {
-		ce.Plan = gen.Reduce(ctx, ce.Plan, fails(j.Scenario))
+		ce.Plan = gen.Reduce(ctx, j.Scenario, ce.Plan, fails(j.Scenario))
 	} else if got := gen.Shrink(ctx, gen.Strategy(j.Strategy), j.Scenario, j.Seed, ce.Schedule, fails(j.Scenario)); got.Found {
 		ce.Plan = got.Plan
 	}
@@ -95,6 +108,25 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 			return
 		}
 	}
+}
+
+// often says whether run shows a thing in k of n runs, and runs no more often than it takes to know. A run that was not done ends it.
+func often(ctx context.Context, k, n int, run func() (shown, done bool)) bool {
+	for shown, missed := 0, 0; missed <= n-k && ctx.Err() == nil; {
+		is, done := run()
+		switch {
+		case !done:
+			return false
+		case is:
+			shown++
+		default:
+			missed++
+		}
+		if shown >= k {
+			return true
+		}
+	}
+	return false
 }
 
 // remembered says which invariants a plan violates. Shrinking for a second invariant goes over many of the plans that the first one
@@ -115,17 +147,6 @@ func (j *job) remembered(ctx context.Context, p sim.Plan, index int) map[string]
 	}
 	j.memo[key] = broken
 	return broken
-}
-
-// dropFaults is the shrinking a live run can afford: it leaves out one fault after another.
-func dropFaults(ctx context.Context, fails func(sim.Plan) bool, ce *sim.Counterexample) {
-	for i := len(ce.Plan.Faults) - 1; i >= 0 && ctx.Err() == nil; i-- {
-		p := ce.Plan
-		p.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
-		if fails(p) {
-			ce.Plan = p
-		}
-	}
 }
 
 // confirm runs the minimal plan again and describes what it does. The first history that shows the violation is kept.

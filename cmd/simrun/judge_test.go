@@ -75,3 +75,17 @@ func mustGlob(t *testing.T, pattern string) []string {
 	require.NotEmpty(t, files, pattern)
 	return files
 }
+
+// A live plan that shows its violation now and then is judged by k of n, in no more runs than that takes.
+func TestOften(t *testing.T) {
+	t.Parallel()
+	for outcomes, want := range map[string]bool{"yy": true, "yny": true, "nyy": true, "nn": false, "ynn": false, "nyn": false, "y!": false} {
+		ran := 0
+		got := often(t.Context(), 2, 3, func() (bool, bool) {
+			ran++
+			return outcomes[ran-1] == 'y', outcomes[ran-1] != '!'
+		})
+		require.Equal(t, want, got, outcomes)
+		require.Equal(t, len(outcomes), ran, outcomes)
+	}
+}

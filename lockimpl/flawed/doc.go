@@ -51,5 +51,5 @@ var flaws = []Flaw{
 	naivePooled, runbookProbe, noHeartbeat, noFence,
 	unpinned, noGuard, selectOneHeartbeat, pidProbe, workOutlivesLock, errorIsLeader, lockLeak, idleLeader, cancelOnInfra,
 	recycledLease, slowRetry, noDeadline, keepsSocket, keyMismatch, rekeyed,
-	checkThenAct, forKeyShare, shareFirst,
+	checkThenAct, forKeyShare, shareFirst, xactLock,
 }

@@ -69,7 +69,7 @@ func TestEveryFlawIsDescribed(t *testing.T) {
 		require.Regexp(t, regexp.MustCompile(`^It[^.]* .*\([\w.-]+/[\w.-]+ #\d+\)\.$|^(The|Once|Every|Its) .*\([\w.-]+/[\w.-]+ #\d+\)\.$`), f.Models, f.Name)
 		require.NotPanics(t, func() { f.Break(1, 2, &lockimpl.Config{}, &publish.Config{}) }, f.Name)
 	}
-	require.Len(t, seen, 22)
+	require.Len(t, seen, 23)
 	require.IsIncreasing(t, names())
 }
 
@@ -99,6 +99,22 @@ func TestWithoutAGuard(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, term, b.id.Term)
 	require.Nil(t, broken(naivePooled, 1).l.Bump)
+}
+
+// A lock of a transaction is gone with the statement, and the next one is told yes as well, by a bump that asks for nothing.
+func TestTransactionLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	v := broken(xactLock, 1)
+	answer, err := v.l.Acquire(b.session(), key+1)
+	require.NoError(t, err)
+	require.Equal(t, session.Acquired, answer)
+	answer, err = v.l.Acquire(b.session(), key+1)
+	require.NoError(t, err)
+	require.Equal(t, session.Acquired, answer)
+	answer, err = v.l.Acquire(b.session(), key)
+	require.NoError(t, err)
+	require.Equal(t, session.Busy, answer, "a session's lock keeps it out")
 }
 
 // The lock is gone, and the connection answers.

@@ -147,3 +147,37 @@ func TestPCT(t *testing.T) {
 	require.Positive(t, changed)
 	require.Len(t, first, 3, "each replica is first in some plan")
 }
+
+// What fails only for one fault of three, and only in the second half of its window, becomes that fault at a round time, whatever the
+// seed; a time that the scenario does not allow is never tried.
+func TestReduce(t *testing.T) {
+	t.Parallel()
+	secs := func(s float64) sim.Duration { return sim.Duration(s * float64(time.Second)) }
+	s := sim.Scenario{Name: "reduce", Replicas: 3, Duration: secs(70), Faults: []sim.FaultSpec{
+		{Kind: sim.Pause, Target: sim.TargetLeader, Window: sim.Range{From: secs(11), To: secs(33)}, For: sim.Range{From: secs(4.2), To: secs(28)}},
+		{Kind: sim.Kill, Target: "2", Window: sim.Range{From: secs(1), To: secs(60)}},
+	}}
+	p := sim.Plan{V: 1, Horizon: s.Duration, Faults: []sim.Fault{
+		{Kind: sim.Kill, Target: "2", At: secs(3.1)},
+		{Kind: sim.Pause, Target: sim.TargetLeader, At: secs(24.3), For: secs(4.7)},
+		{Kind: sim.Kill, Target: "2", At: secs(41.7)},
+	}}
+	runs := 0
+	fails := func(p sim.Plan) bool {
+		runs++
+		for _, f := range p.Faults {
+			require.GreaterOrEqual(t, f.At, secs(1))
+			if f.Kind == sim.Pause {
+				require.GreaterOrEqual(t, f.For, secs(4.2))
+				require.LessOrEqual(t, f.At, secs(33))
+				if f.At > secs(21) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	got := Reduce(t.Context(), s, p, fails)
+	require.Equal(t, []sim.Fault{{Kind: sim.Pause, Target: sim.TargetLeader, At: secs(25), For: secs(10)}}, got.Faults)
+	require.LessOrEqual(t, runs, 8, "a live run takes seconds")
+}

@@ -72,7 +72,7 @@ func plans(by Strategy, s sim.Scenario) *rapid.Generator[sim.Plan] {
 			}
 			p.Faults = append(p.Faults, rapid.SliceOfN(rapid.Custom(func(t *rapid.T) sim.Fault { return fault(t, spec) }), lo, hi).Draw(t, "faults")...)
 		}
-		slices.SortStableFunc(p.Faults, func(a, b sim.Fault) int { return cmp.Compare(a.At, b.At) })
+		slices.SortStableFunc(p.Faults, byTime)
 		phase := s.Phase
 		if phase.IsZero() {
 			phase.To = s.Intervals.WithDefaults().Retry
@@ -91,6 +91,8 @@ func plans(by Strategy, s sim.Scenario) *rapid.Generator[sim.Plan] {
 		return p
 	})
 }
+
+func byTime(a, b sim.Fault) int { return cmp.Compare(a.At, b.At) }
 
 func fault(t *rapid.T, spec sim.FaultSpec) sim.Fault {
 	f := sim.Fault{Kind: spec.Kind, Target: spec.Target, At: onGrid(t, "at", spec.Window, faultGrid)}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/seed-aafb3a99/simrun/sim"
 	"pgregory.net/rapid"
@@ -76,8 +77,9 @@ func Shrink(ctx context.Context, by Strategy, s sim.Scenario, seed uint64, i int
 	return out
 }
 
-// Reduce looks for a smaller plan that still fails, for one that no seed leads to. When ctx ends, the smallest found so far is returned.
-func Reduce(ctx context.Context, p sim.Plan, fails func(sim.Plan) bool) sim.Plan {
+// Reduce looks for a smaller plan of s that still fails, for one that no seed leads to, or that fails only now and then. It asks for
+// few runs: first without each fault, then with rounder times of those that are left. When ctx ends, the smallest found so far is returned.
+func Reduce(ctx context.Context, s sim.Scenario, p sim.Plan, fails func(sim.Plan) bool) sim.Plan {
 	out := Shrunk{Plan: p, Found: true}
 	try := func(p sim.Plan) bool {
 		if ctx.Err() != nil || !fails(p) {
@@ -87,6 +89,25 @@ func Reduce(ctx context.Context, p sim.Plan, fails func(sim.Plan) bool) sim.Plan
 		return true
 	}
 	out.drop(try)
+	for i := range out.Plan.Faults {
+		for _, field := range []func(*sim.Fault) *sim.Duration{
+			func(f *sim.Fault) *sim.Duration { return &f.At }, func(f *sim.Fault) *sim.Duration { return &f.For },
+		} {
+			f := out.Plan.Faults[i]
+			now := *field(&f)
+			for _, d := range rounder(now, func(d sim.Duration) bool {
+				*field(&f) = d
+				return slices.ContainsFunc(s.Faults, func(spec sim.FaultSpec) bool { return may(spec, f) })
+			}) {
+				p := out.Plan
+				p.Faults = slices.Clone(p.Faults)
+				*field(&p.Faults[i]) = d
+				if slices.IsSortedFunc(p.Faults, byTime) && try(p) { // a fault's number is its place in time
+					break
+				}
+			}
+		}
+	}
 	// The fewest choices, and the first step wherever that does as well.
 	for n := len(out.Plan.Picks) / 2; n > 0; n /= 2 {
 		for len(out.Plan.Picks) >= n {
@@ -108,6 +129,28 @@ func Reduce(ctx context.Context, p sim.Plan, fails func(sim.Plan) bool) sim.Plan
 	return out.Plan
 }
 
+// rounder are times near d that a person finds simpler to read, the simplest first, and that are allowed.
+func rounder(d sim.Duration, allowed func(sim.Duration) bool) (simpler []sim.Duration) {
+	for _, unit := range []time.Duration{10 * time.Second, 5 * time.Second, time.Second} {
+		if d.D()%unit == 0 {
+			return simpler
+		}
+		for _, r := range []time.Duration{d.D().Round(unit), d.D().Truncate(unit), d.D().Truncate(unit) + unit} {
+			if r := sim.Duration(r); allowed(r) && !slices.Contains(simpler, r) {
+				simpler = append(simpler, r)
+				break
+			}
+		}
+	}
+	return simpler
+}
+
+// may says whether f can be drawn from spec, but for the grid.
+func may(spec sim.FaultSpec, f sim.Fault) bool {
+	in := func(d sim.Duration, r sim.Range) bool { return d >= r.From && d <= r.To }
+	return spec.Kind == f.Kind && spec.Target == f.Target && in(f.At, spec.Window) && in(f.For, spec.For)
+}
+
 // drop removes what the scenario's own counts kept rapid from removing: a person would have left it out.
 func (o *Shrunk) drop(try func(sim.Plan) bool) {
 	for i := len(o.Plan.Faults) - 1; i >= 0; i-- {
@@ -115,9 +158,11 @@ func (o *Shrunk) drop(try func(sim.Plan) bool) {
 		p.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
 		try(p) // adopts p when it still fails
 	}
-	p := o.Plan
-	p.Picks = nil
-	try(p)
+	if len(o.Plan.Picks) > 0 {
+		p := o.Plan
+		p.Picks = nil
+		try(p)
+	}
 	for r := range o.Plan.Delays {
 		p := o.Plan
 		p.Delays = slices.Clone(p.Delays)
