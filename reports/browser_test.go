@@ -1,7 +1,6 @@
 package reports
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -20,6 +19,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-aafb3a99/simrun/sim"
 )
 
 var screens = flag.String("screens", "", "write pictures of the pages to this folder")
@@ -62,10 +63,13 @@ func newTab(t *testing.T) *tab {
 // open renders p into a file and opens it, at a width and in a theme.
 func (tb *tab) open(t *testing.T, p Page, width, height int64, theme string) {
 	t.Helper()
-	var b bytes.Buffer
-	require.NoError(t, HTML(&b, p))
+	tb.openHTML(t, render(t, p), width, height, theme)
+}
+
+func (tb *tab) openHTML(t *testing.T, html string, width, height int64, theme string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")
-	require.NoError(t, os.WriteFile(file, b.Bytes(), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(html), 0o600))
 	tb.mu.Lock()
 	tb.t, tb.said, tb.urls = t, nil, nil
 	tb.mu.Unlock()
@@ -169,13 +173,35 @@ func TestPageInABrowser(t *testing.T) {
 	})
 	t.Run("hostile names do not run", func(t *testing.T) {
 		tb.open(t, hostilePage(t), 1280, 900, "light")
-		require.Zero(t, eval[int](tb, `document.querySelectorAll('img,iframe,object,embed,link,base,form,audio,video,b.evil').length`))
-		require.Equal(t, 1, eval[int](tb, `[...document.scripts].filter(s => s.type !== 'application/json').length`))
-		require.Zero(t, eval[int](tb, `document.querySelectorAll('[onerror],[onload],[onclick],[style]').length - document.querySelectorAll('#tip[style],.bar[style],.mark[style],.rule[style],.flag[style],.cursor[style]').length`))
-		require.Equal(t, "undefined", eval[string](tb, `typeof window.evil`))
+		tb.harmless(t)
 		tb.click(".every")
 		tb.click("[data-step=next]")
 		require.Equal(t, "undefined", eval[string](tb, `typeof window.evil`))
+		tb.sound()
+	})
+	t.Run("several runs", func(t *testing.T) {
+		for _, width := range []int64{1280, 390} {
+			for _, theme := range []string{"light", "dark"} {
+				tb.openHTML(t, renderRuns(t, twoRuns(t)), width, 900, theme)
+				tb.sound()
+				tb.picture(fmt.Sprintf("runs-%d-%s", width, theme))
+			}
+		}
+		require.Contains(t, tb.text("h1"), "The newest run: ")
+		require.Contains(t, tb.text(".runs .changes"), "newly failing")
+		tb.click(".runs .changes a")
+		require.True(t, eval[bool](tb, `document.querySelector(location.hash).open`), "what it links to is unfolded")
+		tb.click("details.run summary")
+		require.Contains(t, tb.text("details.run .near"), "r1", "a timeline wakes up when it is unfolded")
+		tb.sound()
+	})
+	t.Run("several runs with hostile names", func(t *testing.T) {
+		p := hostilePage(t)
+		p.Folder = evil
+		tb.openHTML(t, renderRuns(t, []Page{p, p}), 390, 900, "light")
+		tb.harmless(t)
+		tb.click("details.run summary")
+		tb.harmless(t)
 		tb.sound()
 	})
 	t.Run("ten thousand events", func(t *testing.T) {
@@ -183,6 +209,25 @@ func TestPageInABrowser(t *testing.T) {
 		require.LessOrEqual(t, eval[int](tb, `document.querySelectorAll('.events tbody tr').length`), maxPageEvents)
 		tb.sound()
 	})
+}
+
+// harmless checks that nothing of what the names try has come true.
+func (tb *tab) harmless(t *testing.T) {
+	t.Helper()
+	require.Zero(t, eval[int](tb, `document.querySelectorAll('img,iframe,object,embed,link,base,form,audio,video,b.evil').length`))
+	require.Equal(t, 1, eval[int](tb, `[...document.scripts].filter(s => s.type !== 'application/json').length`))
+	require.Zero(t, eval[int](tb, `document.querySelectorAll('[onerror],[onload],[onclick],[style]').length - document.querySelectorAll('#tip[style],.bar[style],.mark[style],.rule[style],.flag[style],.cursor[style]').length`))
+	require.Equal(t, "undefined", eval[string](tb, `typeof window.evil`))
+}
+
+// twoRuns are a passing run and the sample after it.
+func twoRuns(t *testing.T) []Page {
+	before, after := passing(t), sample(t)
+	before.Result.StartedAt = after.Result.StartedAt.Add(-time.Hour)
+	before.Result.Versions.Postgres = "14.11"
+	before.Result.Scenarios = append(before.Result.Scenarios, after.Result.Scenarios[1])
+	before.Result.Scenarios[1].Status = sim.Passed
+	return []Page{before, after}
 }
 
 // click clicks the first element that a selector finds.

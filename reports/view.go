@@ -139,7 +139,7 @@ func newView(p Page, events int) *view {
 			v.EntriesLeft = len(r.Scenarios) - i
 			break
 		}
-		x := viewOf(i, e, ids)
+		x := viewOf(fmt.Sprintf("e%d", i), e, ids)
 		for _, y := range x.Verdicts {
 			lines += 1 + len(y.Violations)
 		}
@@ -312,10 +312,10 @@ func where(e sim.Entry) string {
 	return strings.Join([]string{string(e.Route), e.Impl, e.Engine}, " · ")
 }
 
-func viewOf(i int, e sim.Entry, ids map[string]string) entryView {
+func viewOf(id string, e sim.Entry, ids map[string]string) entryView {
 	word, _ := statusWord(e.Status)
 	v := entryView{
-		ID: fmt.Sprintf("e%d", i), Word: strings.TrimSpace(word), Class: classOf(e.Status), Name: short(e.Name), Shows: short(e.Shows), Where: short(where(e)),
+		ID: id, Word: strings.TrimSpace(word), Class: classOf(e.Status), Name: short(e.Name), Shows: short(e.Shows), Where: short(where(e)),
 		Figures: figures(e), Digest: e.Digest, Open: e.Status != sim.Passed,
 	}
 	if e.Status != sim.Passed {
@@ -447,14 +447,21 @@ func (v *view) environment(r *sim.Result) {
 	}
 	add("seed", strconv.FormatUint(r.Seed, 10))
 	add("exit status", strings.TrimSuffix(fmt.Sprintf("%d, %s", r.ExitStatus, r.ExitReason), ", "))
-	add("simrun", r.Versions.Simrun)
-	add("Go", r.Versions.Go)
-	add("Postgres", strings.TrimSuffix(fmt.Sprintf("%s (%s)", r.Versions.Postgres, r.Backend), " ()"))
-	add("PgBouncer", r.Versions.PgBouncer)
+	for _, x := range versionsOf(r) {
+		add(x[0], x[1])
+	}
 	if !r.StartedAt.IsZero() {
 		add("started", r.StartedAt.UTC().Format(time.RFC3339))
 	}
 	add("took", fmt.Sprintf("%.1fs", r.Seconds))
+}
+
+// versionsOf is with what a result was obtained, by name.
+func versionsOf(r *sim.Result) [][2]string {
+	return [][2]string{
+		{"simrun", r.Versions.Simrun}, {"Go", r.Versions.Go},
+		{"Postgres", strings.TrimSuffix(fmt.Sprintf("%s (%s)", r.Versions.Postgres, r.Backend), " ()")}, {"PgBouncer", r.Versions.PgBouncer},
+	}
 }
 
 func eachShort(list []string) []string {

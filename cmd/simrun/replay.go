@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -318,19 +319,24 @@ func historiesIn(path string) ([]string, error) {
 func reportCommand() *cobra.Command {
 	var output string
 	c := &cobra.Command{
-		Use: "report DIR", Short: "Render the page of a results folder again", Args: cobra.ExactArgs(1),
-		Example: "  simrun report simrun-out/latest -o report.html",
+		Use: "report DIR...", Short: "Render the page of a results folder again, or several as one", Args: cobra.MinimumNArgs(1),
+		Long: `Render the page of a results folder again. Several folders become one page: a table over the runs, with what is newly failing and newly
+passing, and then each run's entries. A folder given twice counts once, also by the name latest; one without a result, as simrun replay
+leaves it, is passed over.`,
+		Example: `  simrun report simrun-out/latest -o report.html
+  simrun report simrun-out/* -o runs.html`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := readResult(args[0])
+			pages, err := loadPages(args, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			page, err := loadPage(args[0], r)
-			if err != nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "simrun: some histories are left out: %v\n", err)
-			}
 			var b writerBuffer
-			if err := reports.HTML(&b, page); err != nil {
+			if len(pages) == 1 {
+				err = reports.HTML(&b, pages[0])
+			} else {
+				err = reports.RunsHTML(&b, pages)
+			}
+			if err != nil {
 				return err
 			}
 			if output == "-" {
@@ -346,6 +352,39 @@ func reportCommand() *cobra.Command {
 	}
 	c.Flags().StringVarP(&output, "output", "o", "report.html", "the file to write; - is standard output")
 	return c
+}
+
+// loadPages reads results folders, each once whatever it is called. Among several, one without a result is passed over.
+func loadPages(dirs []string, talk io.Writer) (pages []reports.Page, err error) {
+	seen := map[string]bool{}
+	for _, dir := range dirs {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return nil, usagef("%s is no results folder (%v)", dir, errors.Unwrap(err))
+		}
+		if seen[real] {
+			continue
+		}
+		seen[real] = true
+		if _, err := os.Stat(filepath.Join(dir, "result.json")); len(dirs) > 1 && errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(talk, "simrun: %s has no result.json and is passed over\n", dir)
+			continue
+		}
+		r, err := readResult(dir)
+		if err != nil {
+			return nil, err
+		}
+		page, err := loadPage(dir, r)
+		if err != nil {
+			fmt.Fprintf(talk, "simrun: some histories are left out: %v\n", err)
+		}
+		page.Folder = filepath.Base(real)
+		pages = append(pages, page)
+	}
+	if len(pages) == 0 {
+		return nil, usagef("none of the %d folders has a result.json; the last run's is %s", len(dirs), filepath.Join("simrun-out", "latest"))
+	}
+	return pages, nil
 }
 
 type writerBuffer []byte

@@ -3,7 +3,9 @@ package policy
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -110,4 +112,51 @@ func TestThePolicyCanFail(t *testing.T) {
 	require.NotEmpty(t, violations(pkg{ImportPath: module + "/sim", Imports: []string{"golang.org/x/sys/unix"}}))
 	require.NotEmpty(t, violations(pkg{ImportPath: module + "/reports", Imports: []string{module + "/cmd/simrun"}}))
 	require.Empty(t, violations(pkg{ImportPath: module + "/sim/replica", Deps: []string{module + "/lockimpl/flawed", "context"}}))
+}
+
+// The table of docs/architecture.md is this policy, and has a row for every package.
+func TestTheArchitecturePage(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../docs/architecture.md")
+	require.NoError(t, err)
+	rows := table(string(b))
+	for name, list := range forbidden {
+		require.Equal(t, list, rows[name], "what %s must not reach", name)
+	}
+	for name, list := range rows {
+		require.Equal(t, forbidden[name], list, "what %s must not reach", name)
+	}
+	cmd := exec.Command("go", "list", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	for _, p := range strings.Fields(string(out)) {
+		p = strings.TrimPrefix(p, module+"/")
+		found := false
+		for name := range rows {
+			found = found || covers(name, p) || covers(name, p+"/") // docs/... is docs as well
+		}
+		require.True(t, found, "%s has no row", p)
+	}
+}
+
+var row = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| [^|]+\\|([^|]*)\\|$")
+
+// table maps the packages of the page's table to what they must not reach.
+func table(page string) map[string][]string {
+	rows := map[string][]string{}
+	for _, m := range row.FindAllStringSubmatch(page, -1) {
+		rows[m[1]] = nil
+		for _, x := range strings.Split(m[2], ",") {
+			if x = strings.Trim(x, " `"); x != "" {
+				rows[m[1]] = append(rows[m[1]], x)
+			}
+		}
+	}
+	return rows
+}
+
+func TestTheTableIsRead(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, map[string][]string{"a/b": {"c", "d/..."}, "e": nil}, table("| package | its | x |\n| --- | --- | --- |\n| `a/b` | does `x` | `c`, `d/...` |\n| `e` | does | |\n"))
 }
