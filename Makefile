@@ -14,8 +14,8 @@ run: prerequisites build ## run the core suite with seed 1; ARGS="..." are furth
 test: prerequisites ## run all tests, with the race detector
 	@scripts/install-prerequisites.sh --browser
 	@# The live engine is judged by the wall clock, so its tests have the machine to themselves.
-	go test -race -timeout 20m ./sim/live
-	go test -race -timeout 20m $$(go list ./... | grep -v '/sim/live$$')
+	go test -race -p 1 -timeout 20m ./sim/live ./docs/guide
+	go test -race -timeout 20m $$(go list ./... | grep -v -e '/sim/live$$' -e '/docs/guide$$')
 
 bench: prerequisites ## measure; docs/figures.md says how to read the figures
 	go test ./sim/virtual -run 'TestBench$$' -count 1 -timeout 60m -v -slices 5 -statements 5000
