@@ -80,6 +80,9 @@ func (x *Exploration) String() string {
 	if x.Within == x.Depth {
 		return fmt.Sprintf("all interleavings of the first %d choices: %d, and %d equivalent to one of them left out", x.Depth, x.Interleavings, x.Equivalent)
 	}
+	if x.Within == 0 {
+		return fmt.Sprintf("of the interleavings of the first %d choices so far %d, and %d equivalent to one of them left out", x.Depth, x.Interleavings, x.Equivalent)
+	}
 	return fmt.Sprintf("all interleavings of the first %d choices; of the first %d so far %d, and %d equivalent to one of them left out", x.Within, x.Depth, x.Interleavings, x.Equivalent)
 }
 

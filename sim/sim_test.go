@@ -189,3 +189,16 @@ func TestFaults(t *testing.T) {
 		t.Error("found")
 	}
 }
+
+func TestExplorationInWords(t *testing.T) {
+	for want, x := range map[string]Exploration{
+		"all interleavings: 6, and 3 equivalent to one of them left out":                                              {Within: 4, Depth: 4, Interleavings: 6, Equivalent: 3, Complete: true},
+		"all interleavings of the first 4 choices: 6, and 3 equivalent to one of them left out":                       {Within: 4, Depth: 4, Interleavings: 6, Equivalent: 3},
+		"all interleavings of the first 4 choices; of the first 8 so far 6, and 3 equivalent to one of them left out": {Within: 4, Depth: 8, Interleavings: 6, Equivalent: 3},
+		"of the interleavings of the first 4 choices so far 6, and 3 equivalent to one of them left out":              {Depth: 4, Interleavings: 6, Equivalent: 3},
+	} {
+		if got := x.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -96,7 +96,7 @@ func (j *job) interleaving(ctx context.Context, x *gen.Explorer, i int) (s sched
 // exhaustivePossible says why a task cannot be explored, if it cannot.
 func exhaustivePossible(engine string) error {
 	if engine != "virtual" {
-		return errors.New("--strategy exhaustive needs the virtual engine: only there is the order of statements decided")
+		return errors.New("--strategy exhaustive needs the virtual engine, where the order of statements is decided: leave --engine out")
 	}
 	return nil
 }

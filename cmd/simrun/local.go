@@ -131,7 +131,7 @@ func (x *local) entry(ctx context.Context, t task, progress func(stage)) (*sim.E
 	if ctx.Err() == nil && j.failure == nil {
 		j.counterexamples(ctx)
 	}
-	if ctx.Err() != nil && j.result.Status == sim.Passed {
+	if cut := j.result.Status == sim.Passed || j.result.Status == sim.FailedEntry && len(j.failures) == 0; ctx.Err() != nil && cut {
 		j.result.Status, j.result.Reason = sim.InconclusiveEntry, fmt.Sprintf("interrupted after %d of %s", j.result.Schedules, plural(t.Schedules, "schedule"))
 	}
 	j.result.WallSeconds = time.Since(began).Seconds()
