@@ -241,3 +241,27 @@ func TestAGivenServer(t *testing.T) {
 		return err
 	}))
 }
+
+// Every interleaving of the start: what was covered is counted, and a violation found on the way can be had again.
+func TestExhaustive(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	args := []string{"run", "steady", "--route", "direct", "--strategy", "exhaustive", "--seed", "1", "--workers", "1", "--confirm", "0"}
+	out, errs, status := simrun(t, dir, append(args, "--schedules", "12")...)
+	require.Zero(t, status, out+errs)
+	e := result(t, dir).Scenarios[0]
+	require.Equal(t, 12, e.Schedules)
+	require.NotNil(t, e.Exploration)
+	require.Positive(t, e.Exploration.Interleavings)
+	require.Positive(t, e.Exploration.Equivalent)
+	require.False(t, e.Exploration.Complete)
+	require.Contains(t, out, e.Exploration.String())
+
+	out, errs, status = simrun(t, dir, append(args, "--schedules", "12", "--impl", "key-mismatch")...)
+	require.Zero(t, status, out+errs)
+	ce := result(t, dir).Scenarios[0].Counterexamples[0]
+	require.Equal(t, "20/20", ce.Reproduced)
+	out, errs, status = simrun(t, dir, "replay", filepath.Join("simrun-out", "latest", ce.File), "-n", "2")
+	require.Zero(t, status, out+errs)
+	require.Contains(t, out, "reproduced 2 of 2")
+}
