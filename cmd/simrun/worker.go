@@ -37,7 +37,6 @@ type workerOrder struct {
 type workerSetup struct {
 	Postgres string `json:"postgres"` // the address of a given server is in SIMRUN_DSN of the environment
 	Logs     string `json:"logs"`
-	Number   int    `json:"number"` // of the workers, from 1: each keeps to a processor
 }
 
 // A workerAnswer is a line from the worker: progress, or the last word on an order.
@@ -266,7 +265,7 @@ func (w *workerLoop) stop() {
 // setUp starts the worker's server and engine.
 func (w *workerLoop) setUp(ctx context.Context, t *testing.T, o workerSetup, a *workerAnswer) error {
 	// The engine and its server take turns; on one processor that costs half.
-	if err := proc.Pin(o.Number - 1); err != nil {
+	if _, err := proc.PinToFree(); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err) // only slower
 	}
 	run, err := proc.NewRun()

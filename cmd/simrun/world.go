@@ -68,7 +68,7 @@ func (w *world) executor(ctx context.Context, f runFlags, out *outDir, name stri
 		return nil, &sim.EnvironmentError{Problem: "the folder for logs cannot be made", Err: err}
 	}
 	if f.engine == "virtual" {
-		x, err := newRemote(ctx, w.run, workerSetup{Postgres: f.postgres, Logs: logs, Number: number})
+		x, err := newRemote(ctx, w.run, workerSetup{Postgres: f.postgres, Logs: logs})
 		if err != nil {
 			return nil, err
 		}
