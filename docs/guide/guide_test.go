@@ -54,8 +54,8 @@ func TestChapters(t *testing.T) {
 	chapters, err := filepath.Glob("[0-9]-*.md")
 	require.NoError(t, err)
 	require.Len(t, chapters, 4)
-	for _, file := range chapters {
-		t.Run(file, func(t *testing.T) {
+	for _, file := range append(chapters, "../../README.md") { // its first screen is a chapter of its own
+		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			b, err := os.ReadFile(file)
 			require.NoError(t, err)
@@ -80,7 +80,7 @@ func TestChapters(t *testing.T) {
 					}
 				}
 			}
-			require.GreaterOrEqual(t, ran, 3)
+			require.Positive(t, ran)
 		})
 	}
 }
