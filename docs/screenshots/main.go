@@ -111,7 +111,7 @@ func browser() (ctx context.Context, stop func(), err error) {
 		}
 	}
 	if path == "" {
-		return nil, nil, errors.New("Chromium is needed: apt-get install chromium")
+		return nil, nil, errors.New("there is no chromium: apt-get install chromium")
 	}
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU)
 	alloc, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
