@@ -3,7 +3,7 @@ SIMRUN := bin/simrun
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 ARGS ?=
 
-.PHONY: help run test bench lint build prerequisites clean
+.PHONY: help run test bench lint screenshots build prerequisites clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ lint: ## gofmt, go vet, staticcheck
 	@files=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$files" ]; then echo "not gofmt'ed: $$files"; exit 1; fi
 	go vet ./...
 	go run $(STATICCHECK) ./...
+
+screenshots: build ## make the pictures in docs/screenshots anew, from a failing and a passing run
+	@scripts/install-prerequisites.sh --browser
+	@go run ./docs/screenshots -simrun $(SIMRUN)
 
 build: ## build bin/simrun
 	@go build -o $(SIMRUN) ./cmd/simrun

@@ -3,6 +3,7 @@ package docs
 
 import (
 	"fmt"
+	"image/png"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -140,4 +141,39 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	require.Greater(t, links, 30)
+}
+
+// The pictures that make screenshots writes: all of them, of the width that they are named after, and not too heavy for a repository.
+func TestScreenshots(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("screenshots/*.png")
+	require.NoError(t, err)
+	total, seen := int64(0), map[string]bool{}
+	for _, file := range files {
+		f, err := os.Open(file)
+		require.NoError(t, err)
+		defer f.Close()
+		info, err := f.Stat()
+		require.NoError(t, err)
+		total += info.Size()
+		c, err := png.DecodeConfig(f)
+		require.NoError(t, err, file)
+		require.Contains(t, file, fmt.Sprintf("-%d-", c.Width))
+		seen[strings.TrimSuffix(filepath.Base(file), ".png")] = true
+	}
+	for _, page := range []string{"failing", "passing"} {
+		for _, width := range []string{"1280", "390"} {
+			for _, theme := range []string{"light", "dark"} {
+				require.True(t, seen[page+"-"+width+"-"+theme], "%s at %s, %s", page, width, theme)
+			}
+		}
+	}
+	require.Len(t, seen, 8)
+	require.Less(t, total, int64(1_500_000))
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`docs/(screenshots/[^"]+\.png)`).FindAllStringSubmatch(string(readme), -1) {
+		require.Contains(t, files, m[1])
+	}
+	require.Contains(t, string(readme), "docs/screenshots/failing-1280-light.png")
 }

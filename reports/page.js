@@ -86,7 +86,7 @@ function Timeline(fig) {
     e.setAttribute('x2', px);
   }
   function ticks() {
-    var step = nice((b - a) / ((right - left) / 90)), i;
+    var step = nice((b - a) / ((right - left) / (W < 560 ? 60 : 90))), i;
     axis.textContent = '';
     for (i = Math.ceil(a / step); i * step <= b; i++) {
       var px = x(i * step), line = document.createElementNS(SVG, 'line'), text = document.createElementNS(SVG, 'text');

@@ -100,3 +100,22 @@ func TestNiceStep(t *testing.T) {
 		require.InEpsilon(t, want, niceStep(in), 1e-9)
 	}
 }
+
+// What is looked at first begins before the fault and goes on until a second leader is seen, if there soon is one.
+func TestFocus(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		twice []stretch
+		want  [2]string
+	}{
+		"none":   {nil, [2]string{ms(at(7.5)), ms(at(13.75))}},
+		"soon":   {[]stretch{{from: at(14), to: at(50)}}, [2]string{ms(at(7.5)), ms(at(17.75))}},
+		"before": {[]stretch{{from: at(2), to: at(12)}}, [2]string{ms(at(7.5)), ms(at(13.75))}},
+		"later":  {[]stretch{{from: at(40), to: at(50)}}, [2]string{ms(at(7.5)), ms(at(13.75))}},
+	} {
+		var p timeline
+		d := &drawer{timeline: &p, c: &course{end: at(50), twice: c.twice, faults: []stretch{{from: at(10), to: at(10)}}}}
+		d.focus(&sim.Violation{At: at(10)})
+		require.Equal(t, c.want, [2]string{p.FocusA, p.FocusB}, name)
+	}
+}

@@ -105,5 +105,6 @@ func TestRunsHTMLOfNothing(t *testing.T) {
 	require.Error(t, RunsHTML(&bytes.Buffer{}, []Page{{}}))
 	require.ErrorIs(t, RunsHTML(broken{}, []Page{sample(t)}), errBroken)
 	has(t, renderRuns(t, []Page{{Result: &sim.Result{}}, {Result: &sim.Result{ExitStatus: 5}}}), "None was run.")
-	require.True(t, renderRuns(t, []Page{sample(t), sample(t)}) == renderRuns(t, []Page{sample(t), sample(t)}), "it is the same each time")
+	first, second := renderRuns(t, []Page{sample(t), sample(t)}), renderRuns(t, []Page{sample(t), sample(t)})
+	require.True(t, first == second, "it is the same each time")
 }

@@ -361,8 +361,15 @@ func (d *drawer) focus(v *sim.Violation) {
 			from = min(from, f.from)
 		}
 	}
+	to := v.At
+	for _, s := range d.c.twice {
+		if s.from > v.At && s.from <= v.At+d.c.end/4 { // what came of it is worth more than a thousand words
+			to = s.from
+			break
+		}
+	}
 	pad := max((v.At-from)/4, d.c.end/20)
-	a, b := max(from-pad, 0), min(v.At+pad*3/2, d.c.end)
+	a, b := max(from-pad, 0), min(to+pad*3/2, d.c.end)
 	if b-a < d.c.end*3/4 {
 		d.FocusA, d.FocusB = ms(a), ms(b)
 	}

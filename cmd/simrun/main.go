@@ -107,10 +107,15 @@ replays it, and a page to look at.`,
 		if c.Args != nil {
 			args := c.Args
 			c.Args = func(cmd *cobra.Command, a []string) error {
-				if err := args(cmd, a); err != nil {
-					return usageError{err}
+				err, use := args(cmd, a), strings.TrimSuffix(cmd.UseLine(), " [flags]")
+				var own usageError
+				switch {
+				case err == nil || errors.As(err, &own):
+					return err
+				case len(a) == 0:
+					return usagef("an argument is missing: %s", use)
 				}
-				return nil
+				return usagef("%q is not what fits here: %s", strings.Join(a, " "), use)
 			}
 		}
 	}

@@ -93,7 +93,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"run", "--last-failed", "--route", "direct"}, "leave --route out"},
 		{[]string{"run", "--replicas", "1000"}, "--replicas"},
 		{[]string{"run", "no/such/file.yaml"}, "no/such/file.yaml"},
-		{[]string{"replay"}, "arg"},
+		{[]string{"replay"}, "an argument is missing: simrun replay FILE"},
+		{[]string{"explain", "a", "b"}, `"a b" is not what fits here: simrun explain FILE|NAME`},
 		{[]string{"replay", "nowhere.json"}, "nowhere.json"},
 		{[]string{"judge", "nowhere"}, "simrun-out/latest"},
 		{[]string{"judge", "."}, "simrun-out/latest"},
@@ -106,7 +107,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"run", "--for", "5"}, `--for must be a time such as 30s or 5m, not "5"`},
 		{[]string{"run", "--json=perhaps"}, `--json must be true or false, not "perhaps"`},
 		{[]string{"report", "nowhere"}, "simrun-out/latest"},
-		{[]string{"list", "extra"}, "extra"},
+		{[]string{"list", "extra"}, `"extra" is not what fits here: simrun list`},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			t.Parallel()

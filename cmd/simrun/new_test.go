@@ -25,6 +25,10 @@ func TestNew(t *testing.T) {
 	out, errs, status = simrun(t, dir, "run", "my-kill.yaml", "--schedules", "1", "--seed", "1")
 	require.Zero(t, status, out+errs)
 
+	_, errs, status = simrun(t, dir, "run", "my-kil.yaml")
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, errs, `there is no file my-kil.yaml (did you mean "my-kill.yaml"?)`)
+
 	// The lines that are commented out are valid as well.
 	b, err := os.ReadFile(filepath.Join(dir, "my-kill.yaml"))
 	require.NoError(t, err)

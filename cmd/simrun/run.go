@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -268,6 +269,10 @@ func loadScenario(arg string) (*sim.Scenario, error) {
 // loadFile reads a scenario's file, and knows the file that is most often given in place of one.
 func loadFile(path string) (*sim.Scenario, error) {
 	s, err := scenarios.Load(path, scenarios.Implementations(implNames()...), scenarios.Invariants(invariantNames()...))
+	if errors.Is(err, fs.ErrNotExist) {
+		beside, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.y*ml")) // a folder that cannot be read has no suggestion
+		return nil, usagef("there is no file %s%s", path, didYouMean(filepath.Clean(path), beside))
+	}
 	if err != nil {
 		if _, other := loadCounterexample(path); other == nil {
 			return nil, fmt.Errorf("%s is a counterexample and no scenario: carry it out with simrun replay FILE, or make a scenario of it with simrun new --from FILE", path)
