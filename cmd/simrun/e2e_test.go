@@ -247,17 +247,17 @@ func TestExhaustive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"run", "steady", "--route", "direct", "--strategy", "exhaustive", "--seed", "1", "--workers", "1", "--confirm", "0"}
-	out, errs, status := simrun(t, dir, append(args, "--schedules", "12")...)
+	out, errs, status := simrun(t, dir, append(args, "--schedules", "4")...)
 	require.Zero(t, status, out+errs)
 	e := result(t, dir).Scenarios[0]
-	require.Equal(t, 12, e.Schedules)
+	require.Equal(t, 4, e.Schedules)
 	require.NotNil(t, e.Exploration)
 	require.Positive(t, e.Exploration.Interleavings)
 	require.Positive(t, e.Exploration.Equivalent)
 	require.False(t, e.Exploration.Complete)
 	require.Contains(t, out, e.Exploration.String())
 
-	out, errs, status = simrun(t, dir, append(args, "--schedules", "12", "--impl", "key-mismatch")...)
+	out, errs, status = simrun(t, dir, append(args, "--schedules", "4", "--impl", "key-mismatch", "--replicas", "2")...)
 	require.Zero(t, status, out+errs)
 	ce := result(t, dir).Scenarios[0].Counterexamples[0]
 	require.Equal(t, "20/20", ce.Reproduced)

@@ -132,11 +132,16 @@ func (x *Explorer) Choose(next []sim.Step) int {
 	}
 	if x.branches() >= x.depth {
 		x.Bounded = true
-		p.chosen, p.only = 0, true
+		p.only = true
+		p.chosen = slices.IndexFunc(next, func(s sim.Step) bool { _, asleep := x.sleep[s.Session]; return !asleep })
+		if p.chosen < 0 {
+			x.redundant = true
+			return 0
+		}
 		x.path = append(x.path, p)
 		x.at++
-		x.follow(next[0])
-		return 0
+		x.follow(next[p.chosen])
+		return p.chosen
 	}
 	for i, s := range next {
 		if _, asleep := x.sleep[s.Session]; !asleep && p.chosen < 0 {
