@@ -18,6 +18,7 @@ type Flaw struct {
 	Models string // what it does wrong, and who was bitten by it
 	Terms  bool   // it begins terms, so that lock_terms tells its elections
 	Probes bool   // it looks at its session before it trusts it, however badly
+	Driver bool   // its lease connections are the driver's own, which dial again to cancel (see lockimpl.ConnectOnce)
 
 	make func(v *variant)
 }

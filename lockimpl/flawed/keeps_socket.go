@@ -13,6 +13,7 @@ var keepsSocket = Flaw{
 		"a timeout on the client's side left the lock with a connection that nobody used any more (GreptimeTeam/greptimedb #7670).",
 	Terms:  true,
 	Probes: true,
+	Driver: true, // which asks for a cancel, by the same way, before it closes anything
 	make: func(v *variant) {
 		v.l.Deadline = func(time.Duration) time.Duration { return 0 }
 		v.l.Beat = func(ctx context.Context, s *session.Session, id session.ID) (string, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -162,8 +163,9 @@ func (s strike) heal(ctx context.Context, heals []func(context.Context) error) {
 	s.say(sim.OpHealed, sim.Event{Targets: s.targets})
 }
 
-// atStatement waits on the targets' links for the statement that the fault is about. The targets were resolved at the
-// fault's instant; a leader that changes meanwhile is not followed.
+// atStatement waits on the targets' links for the statement that the fault is about, and hits whoever is the first to send it. The
+// targets were resolved at the fault's instant; a leader that changes meanwhile is not followed. Each one's statements are counted by
+// themselves.
 func (s strike) atStatement(ctx context.Context, targets []*replica) {
 	when, trigger := netfault.After, sim.Trigger{Nth: 1} // cut-reply without a trigger: the next statement
 	if s.f.Before != nil {
@@ -171,33 +173,62 @@ func (s strike) atStatement(ctx context.Context, targets []*replica) {
 	} else if s.f.After != nil {
 		trigger = *s.f.After
 	}
+	r, trap := s.first(ctx, targets, when, trigger)
+	if r == nil {
+		s.say(sim.OpMoot, sim.Event{Targets: s.targets, Reason: "its statement did not come"})
+		return
+	}
+	s.targets = []int{r.id}
+	if s.f.Kind == sim.CutReply {
+		if trap.Cut(netfault.RST) {
+			s.say(sim.OpApplied, sim.Event{Targets: s.targets, Text: "the server had answered; the answer is lost and the connection cut"})
+			s.say(sim.OpHealed, sim.Event{Targets: s.targets})
+		} else {
+			s.say(sim.OpMoot, sim.Event{Targets: s.targets, Reason: "the connection was over already"})
+		}
+		return
+	}
+	inject, ok := onReplica[s.f.Kind]
+	if !ok {
+		s.say(sim.OpFailed, sim.Event{Targets: s.targets, Reason: "the live engine cannot do this fault at a statement"})
+		trap.Release()
+		return
+	}
+	in, err := inject(s.w, context.WithoutCancel(ctx), r, s.n)
+	trap.Release() // what the trap holds goes on into the broken world
+	s.heal(ctx, []func(context.Context) error{s.outcome(s.targets, in, err)})
+}
+
+// first waits until one of the targets sends the statement, and returns it with the trap that holds it; nil when none does.
+func (s strike) first(ctx context.Context, targets []*replica, when netfault.When, trigger sim.Trigger) (*replica, *netfault.Trap) {
+	type caught struct {
+		r    *replica
+		trap *netfault.Trap
+	}
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	won := make(chan caught, 1)
+	var waiting sync.WaitGroup
 	for _, r := range targets {
 		trap := r.link.Trap(when, trigger.Pattern, max(trigger.Nth, 1))
-		if err := trap.Wait(ctx); err != nil {
-			trap.Release()
-			s.say(sim.OpMoot, sim.Event{Targets: []int{r.id}, Reason: "its statement did not come"})
-			continue
-		}
-		if s.f.Kind == sim.CutReply {
-			if trap.Cut(netfault.RST) {
-				s.say(sim.OpApplied, sim.Event{Targets: []int{r.id}, Text: "the server had answered; the answer is lost and the connection cut"})
-				s.say(sim.OpHealed, sim.Event{Targets: []int{r.id}})
-			} else {
-				s.say(sim.OpMoot, sim.Event{Targets: []int{r.id}, Reason: "the connection was over already"})
+		waiting.Go(func() {
+			if trap.Wait(ctx) == nil {
+				select {
+				case won <- caught{r, trap}:
+					enough()
+					return
+				default: // another was first
+				}
 			}
-			continue
-		}
-		one := s
-		one.targets = []int{r.id}
-		inject, ok := onReplica[s.f.Kind]
-		if !ok {
-			s.say(sim.OpFailed, sim.Event{Targets: one.targets, Reason: "the live engine cannot do this fault at a statement"})
 			trap.Release()
-			continue
-		}
-		in, err := inject(s.w, context.WithoutCancel(ctx), r, s.n)
-		trap.Release() // what the trap holds goes on into the broken world
-		one.heal(ctx, []func(context.Context) error{one.outcome(one.targets, in, err)})
+		})
+	}
+	waiting.Wait()
+	select {
+	case c := <-won:
+		return c.r, c.trap
+	default:
+		return nil, nil
 	}
 }
 

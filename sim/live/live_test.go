@@ -106,6 +106,7 @@ func TestFaults(t *testing.T) {
 		{Kind: sim.Slow, Target: leader, At: at, For: secs(5)},
 		{Kind: sim.CutReply, Target: leader, At: at, After: &sim.Trigger{Pattern: "lock_guard", Nth: 1}},
 		{Kind: sim.Kill, Target: leader, At: at, For: secs(5), Before: &sim.Trigger{Pattern: "lock_guard", Nth: 1}},
+		{Kind: sim.Pause, Target: sim.TargetAll, For: secs(5), After: &sim.Trigger{Pattern: "pg_try_advisory_lock", Nth: 1}},
 		{Kind: sim.TerminateBackend, Target: leader, At: at},
 		{Kind: sim.IdleTimeout, Target: leader, At: at},
 		{Kind: sim.Recycle, Target: leader, At: at},

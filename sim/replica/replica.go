@@ -65,6 +65,11 @@ const offBeat = time.Millisecond
 // run is one replica: a lease, and the publish scheduler for as long as it leads.
 func run(ctx context.Context, env *sim.Env, flaw flawed.Flaw) error {
 	lease, pub := configs(env)
+	if flaw.Driver {
+		lease.Connect = func(ctx context.Context, use lockimpl.Use) (*pgx.Conn, error) {
+			return connect.Connect(ctx, env, string(use))
+		}
+	}
 	if flaw.Name != "" {
 		flaw.Break(env.Replica, env.Version, &lease, &pub)
 	}
