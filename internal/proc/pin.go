@@ -2,7 +2,6 @@ package proc
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 
@@ -21,17 +20,18 @@ func PinToFree() (bool, error) {
 		return false, err
 	}
 	for _, cpu := range may {
-		taken, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("@simrun processor %d", cpu), Net: "unix"})
+		taken, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
-			continue // by somebody else
+			return false, fmt.Errorf("take a processor: %w", err)
 		}
-		pinned = taken // for as long as we live
-		return true, pinTo(cpu)
+		if unix.Bind(taken, &unix.SockaddrUnix{Name: fmt.Sprintf("@simrun processor %d", cpu)}) != nil {
+			_ = unix.Close(taken)
+			continue // somebody else has it
+		}
+		return true, pinTo(cpu) // the socket stays open for as long as we live
 	}
 	return false, nil
 }
-
-var pinned *net.UnixListener
 
 // Pin keeps this process, and children that it starts from now on, on the nth of the processors it may use, counted round.
 func Pin(n int) error {
