@@ -108,6 +108,10 @@ func LoadAll(paths []string, opts ...Option) ([]sim.Scenario, error) {
 
 // readFile reads no more than is needed to know that a file is too large.
 func readFile(path string) ([]byte, error) {
+	// A pipe that nobody writes to would keep even Open waiting for ever.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read scenario: %s is no ordinary file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open scenario: %w", err)

@@ -212,6 +212,9 @@ var scenarioName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // loadCounterexample reads a saved counterexample and checks that this simrun can carry it out.
 func loadCounterexample(path string) (*sim.Counterexample, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, usagef("%s is no ordinary file; counterexamples lie in simrun-out/*/counterexamples/", path) // a pipe would keep us waiting for ever
+	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, usagef("there is no file %s; counterexamples of the last run lie in simrun-out/latest/counterexamples/", path)

@@ -165,7 +165,9 @@ func (f *runFlags) validate() error {
 		return usagef("--confirm must be from 0 to 1000")
 	case f.workers < 1 || f.workers > 64:
 		return usagef("--workers must be from 1 to 64")
-	case f.timeScale < 0 || f.timeScale > 1:
+	case f.out == "":
+		return usagef("--out needs the name of a folder")
+	case !(f.timeScale >= 0 && f.timeScale <= 1): // NaN is neither
 		return usagef("--time-scale must be above 0 and at most 1")
 	}
 	return nil
