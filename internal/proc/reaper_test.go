@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -59,8 +60,11 @@ func TestSweep(t *testing.T) {
 
 	own := newRun(t)
 	newRun(t)
-	require.NoDirExists(t, dead.dir)
-	require.Empty(t, dead.living(t))
+	// Another simrun that starts at the same moment may be at it already; then it is gone as soon as that one has done.
+	eventually(t, func() bool {
+		_, err := os.Stat(dead.dir)
+		return errors.Is(err, os.ErrNotExist) && len(dead.living(t)) == 0
+	}, "what the dead run left is swept")
 	require.DirExists(t, alive.dir)
 	require.GreaterOrEqual(t, len(alive.living(t)), sleepers)
 	require.DirExists(t, own.Dir())
