@@ -13,7 +13,6 @@ import (
 
 // The most a scenario may ask for. Beyond these a value is a slip, not a wish.
 const (
-	maxReplicas = 32
 	maxRows     = 100_000
 	maxCount    = 20
 	maxPool     = 1000
@@ -121,8 +120,8 @@ func (c *checker) words() {
 // shape checks who runs, where and for how long.
 func (c *checker) shape() {
 	s := c.s
-	if c.required("replicas", c.has("replicas")) && (s.Replicas < 1 || s.Replicas > maxReplicas) {
-		c.say("replicas", fmt.Sprintf("replicas must be from 1 to %d, not %d", maxReplicas, s.Replicas), "")
+	if c.required("replicas", c.has("replicas")) && (s.Replicas < 1 || s.Replicas > sim.MaxReplicas) {
+		c.say("replicas", fmt.Sprintf("replicas must be from 1 to %d, not %d", sim.MaxReplicas, s.Replicas), "")
 	}
 	if c.required("duration", c.has("duration")) && (s.Duration <= 0 || s.Duration > maxDuration) {
 		c.say("duration", fmt.Sprintf("duration must be more than 0 and at most %s, not %s", span(maxDuration), span(s.Duration)), "")

@@ -62,7 +62,7 @@ func (b *schemaBuilder) special(t reflect.Type) (schema, bool) {
 	case reflect.TypeFor[sim.Target]():
 		return schema{"anyOf": []schema{
 			{"enum": []sim.Target{sim.TargetLeader, sim.TargetStandby, sim.TargetAll}},
-			{"type": "integer", "minimum": 1, "maximum": maxReplicas}, {"type": "string", "pattern": `^\+?0*[1-9]\d*$`},
+			{"type": "integer", "minimum": 1, "maximum": sim.MaxReplicas}, {"type": "string", "pattern": `^\+?0*[1-9]\d*$`},
 		}}, true
 	}
 	return nil, false
@@ -192,7 +192,7 @@ func kindRules(windows bool) (rules []schema) {
 var limits = map[string]schema{
 	"name":                         {"pattern": kebab.String(), "maxLength": 64},
 	"shows":                        {"pattern": `\S`},
-	"replicas":                     {"minimum": 1, "maximum": maxReplicas},
+	"replicas":                     {"minimum": 1, "maximum": sim.MaxReplicas},
 	"routes":                       {"minItems": 1, "uniqueItems": true},
 	"impls":                        {"uniqueItems": true},
 	"invariants":                   {"minItems": 1, "uniqueItems": true},

@@ -2,6 +2,9 @@ package sim
 
 import "slices"
 
+// MaxReplicas is the most replicas a scenario may have.
+const MaxReplicas = 32
+
 // A Scenario says what may happen. It is written in YAML (see the package scenarios) and holds no chance of its own: a
 // seed turns it into plans. All times in it are nominal; the live engine multiplies them by its time scale.
 type Scenario struct {

@@ -235,7 +235,7 @@ func loadCounterexample(path string) (*sim.Counterexample, error) {
 		return nil, usagef("%s has format %d with plan format %d; this simrun reads %d and %d", path, ce.V, ce.Plan.V, sim.CounterexampleVersion, sim.PlanVersion)
 	case !invariants.Known(ce.Invariant):
 		return nil, usagef("%s names the invariant %q, which this simrun does not know%s", path, ce.Invariant, didYouMean(ce.Invariant, invariantNames()))
-	case ce.Scenario.Replicas < 1 || ce.Scenario.Replicas > maxReplicas || ce.Plan.Horizon <= 0 || len(ce.Scenario.Invariants) == 0:
+	case ce.Scenario.Replicas < 1 || ce.Scenario.Replicas > sim.MaxReplicas || ce.Plan.Horizon <= 0 || len(ce.Scenario.Invariants) == 0:
 		return nil, usagef("%s is not a complete counterexample: replicas, horizon or invariants are missing or out of range", path)
 	case !scenarioName.MatchString(ce.Scenario.Name):
 		return nil, usagef("%s names its scenario %q, which is no scenario's name", path, ce.Scenario.Name)

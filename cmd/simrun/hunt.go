@@ -40,7 +40,7 @@ known bug is worth nothing, so the number of schedules it takes is printed. Exit
 	fl.StringVar(&f.engine, "engine", defaultEngine, "virtual or live")
 	fl.IntVar(&f.schedules, "schedules", huntLimit, "give up after so many schedules")
 	fl.Uint64Var(&f.seed, "seed", 0, "seed of the schedules (default: random, and printed)")
-	fl.StringVar(&f.strategy, "strategy", "random", "how interleavings are chosen: random or pct")
+	fl.StringVar(&f.strategy, "strategy", "random", "how interleavings are chosen: random, pct or exhaustive")
 	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local or dsn (the address in SIMRUN_DSN)")
 	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
 	fl.IntVar(&f.workers, "workers", min(2, runtime.NumCPU()), "flaws hunted at a time")

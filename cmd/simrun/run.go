@@ -22,10 +22,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const (
-	maxReplicas  = 32
-	maxSchedules = 1_000_000
-)
+const maxSchedules = 1_000_000
 
 // runFlags are the flags of run, and, where it makes sense, of replay.
 type runFlags struct {
@@ -153,8 +150,8 @@ func (f *runFlags) validate() error {
 		return usagef("there is no strategy %q%s: use random, pct or exhaustive", f.strategy, didYouMean(f.strategy, []string{"random", "pct", exhaustive}))
 	}
 	switch {
-	case f.replicas < 0 || f.replicas > maxReplicas:
-		return usagef("--replicas must be from 1 to %d", maxReplicas)
+	case f.replicas < 0 || f.replicas > sim.MaxReplicas:
+		return usagef("--replicas must be from 1 to %d", sim.MaxReplicas)
 	case f.schedules < 0 || f.schedules > maxSchedules:
 		return usagef("--schedules must be from 1 to %d", maxSchedules)
 	case f.schedules > 0 && f.budget > 0:

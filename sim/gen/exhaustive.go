@@ -2,6 +2,7 @@ package gen
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -110,48 +111,19 @@ func (x *Explorer) Choose(next []sim.Step) int {
 			x.redundant = true
 			return 0
 		}
-		x.sleep = map[string]sim.Step{}
-		for k, s := range p.sleep {
-			x.sleep[k] = s
-		}
+		x.sleep = maps.Clone(p.sleep)
 		for _, i := range p.done {
 			x.sleep[p.steps[i].Session] = p.steps[i]
 		}
 		x.follow(next[p.chosen])
 		return p.chosen
 	}
-	p := point{steps: next, sleep: map[string]sim.Step{}, chosen: -1}
-	for k, s := range x.sleep {
-		p.sleep[k] = s
-	}
-	if i := slices.IndexFunc(next, sim.Step.Alone); i >= 0 {
-		p.chosen, p.only = i, true
-		x.path = append(x.path, p)
-		x.at++
-		return i
-	}
-	if x.branches() >= x.depth {
-		x.Bounded = true
+	asleep := func(s sim.Step) bool { _, yes := x.sleep[s.Session]; return yes }
+	p := point{steps: next, sleep: maps.Clone(x.sleep)}
+	if p.chosen = slices.IndexFunc(next, sim.Step.Alone); p.chosen >= 0 {
 		p.only = true
-		p.chosen = slices.IndexFunc(next, func(s sim.Step) bool { _, asleep := x.sleep[s.Session]; return !asleep })
-		if p.chosen < 0 {
-			x.redundant = true
-			return 0
-		}
-		x.path = append(x.path, p)
-		x.at++
-		x.follow(next[p.chosen])
-		return p.chosen
-	}
-	for i, s := range next {
-		if _, asleep := x.sleep[s.Session]; !asleep && p.chosen < 0 {
-			p.chosen = i
-		} else if asleep {
-			x.Asleep++
-			if p.chosen < 0 {
-				p.done = append(p.done, i)
-			}
-		}
+	} else if p.chosen = slices.IndexFunc(next, func(s sim.Step) bool { return !asleep(s) }); x.branches() >= x.depth {
+		x.Bounded, p.only = true, true
 	}
 	if p.chosen < 0 {
 		x.redundant = true

@@ -54,9 +54,6 @@ type figure struct {
 }
 
 func TestBench(t *testing.T) {
-	if os.Getenv(benchWorker) != "" {
-		t.Skip("this is a worker")
-	}
 	same, tenth := func(n int) int { return n }, func(n int) int { return max(n/10, 3) }
 	figures := []figure{
 		{name: "pgbench -M prepared, 1 client, statements/s", worker: []int{0}, what: "pgbench", n: same},

@@ -71,9 +71,13 @@ func (s *statements) request(data []byte) (text string, info *sqlInfo) {
 				info = merge(info, st.info)
 				parts = append(parts, st.info.text+st.arguments(more))
 				executes = true
+			} else {
+				info = merge(info, anything()) // SQL has prepared it, with PREPARE
 			}
+		case 'F':
+			info = merge(info, anything())
 		case 'd':
-			executes = true
+			info, executes = merge(info, anything()), true
 			if len(parts) == 0 || parts[len(parts)-1] != "copy data" {
 				parts = append(parts, "copy data")
 			}

@@ -186,6 +186,7 @@ func (w *world) footprint(g *gate, q *request) footprint {
 		st.named = maps.Clone(st.named)
 		_, info := st.request(q.data)
 		f := footprintOf(info.lower, w.eng.db.plain)
+		f.unknown = f.unknown || info.foreign
 		q.touches = &f
 	}
 	return *q.touches

@@ -33,3 +33,34 @@ func TestFootprints(t *testing.T) {
 		require.True(t, f.unknown, sql)
 	}
 }
+
+// What is no SQL, or SQL that is not known, may touch anything.
+func TestRequestsWithoutSQL(t *testing.T) {
+	t.Parallel()
+	bind := func(name string) []byte {
+		return rawMessage('B', append(append([]byte{0}, name...), 0, 0, 0, 0, 0, 0, 0))
+	}
+	parse := rawMessage('P', []byte("s\x00SELECT 1\x00\x00\x00"))
+	sync := rawMessage('S', nil)
+	for name, c := range map[string]struct {
+		requests [][]byte
+		foreign  bool
+	}{
+		"a function call":        {[][]byte{functionCall(oidSetval, []byte{0, 0, 0, 1})}, true},
+		"prepared by SQL":        {[][]byte{append(bind("p"), sync...)}, true},
+		"copy data":              {[][]byte{rawMessage('d', []byte("1"))}, true},
+		"prepared and executed":  {[][]byte{append(parse, sync...), append(bind("s"), sync...)}, false},
+		"prepared":               {[][]byte{append(parse, sync...)}, false},
+		"a query":                {[][]byte{message('Q', "SELECT 1")}, false},
+		"nothing but an end":     {[][]byte{sync}, false},
+		"a query and a function": {[][]byte{append(message('Q', "SELECT 1"), functionCall(oidSetval, []byte{0, 0, 0, 1})...)}, true},
+	} {
+		s := statements{lib: library{}}
+		var info *sqlInfo
+		for _, r := range c.requests {
+			_, info = s.request(r)
+		}
+		require.Equal(t, c.foreign, info.foreign, name)
+		require.Equal(t, c.foreign, info.holds && info.writes && info.releases, name)
+	}
+}

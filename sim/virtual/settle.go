@@ -57,8 +57,8 @@ func (w *world) settle(active *gate) {
 // successor takes the answer of the one session that active's step can have set free, if there is one and it has come. That
 // spares a question: a lock that passes from one session to the next is what worlds that wait for locks mostly do.
 func (w *world) successor(active *gate) bool {
-	if active == nil || len(w.ghosts) > 0 || w.run.Route.Pooled() || len(active.freeable) != 1 {
-		return false
+	if active == nil || len(w.ghosts) > 0 || w.run.Route.Pooled() || len(active.freeable) != 1 || w.run.Choose != nil {
+		return false // a strategy that explores is told of every step
 	}
 	g := active.freeable[0]
 	active.freeable = nil

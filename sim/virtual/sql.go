@@ -21,6 +21,7 @@ type sqlInfo struct {
 	wall     bool // it reads a clock that cannot be redirected
 	volatile bool // its answer may hold pids, transaction ids and the like
 	letsGo   bool // it lets go of locks and takes none, unless a deferred constraint does
+	foreign  bool // it does more than its text says
 	ends     bool // it ends a transaction, and nothing else
 	waited   bool // when it was last sent, it waited for a lock
 }
@@ -77,6 +78,12 @@ func analyse(sql string) *sqlInfo {
 	return i
 }
 
+// anything is what is known of a request whose SQL is not: it may do all that matters. Nothing but SQL begins to listen, sets a
+// timeout or the search path.
+func anything() *sqlInfo {
+	return &sqlInfo{notifies: true, holds: true, shares: true, releases: true, writes: true, clock: true, volatile: true, foreign: true}
+}
+
 // merge is what several statements in one request may do together.
 func merge(a, b *sqlInfo) *sqlInfo {
 	if a == nil || a == b {
@@ -86,7 +93,7 @@ func merge(a, b *sqlInfo) *sqlInfo {
 		text: a.text + "; " + b.text, lower: a.lower + "; " + b.lower,
 		notifies: a.notifies || b.notifies, listens: a.listens || b.listens, holds: a.holds || b.holds, shares: a.shares || b.shares,
 		releases: a.releases || b.releases, timers: a.timers || b.timers, writes: a.writes || b.writes, clock: a.clock || b.clock, path: a.path || b.path,
-		wall: a.wall || b.wall, volatile: a.volatile || b.volatile,
+		wall: a.wall || b.wall, volatile: a.volatile || b.volatile, foreign: a.foreign || b.foreign,
 	}
 }
 
