@@ -1,7 +1,6 @@
 package invariants
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -54,25 +53,16 @@ type course struct {
 	standby           *standby
 	done              *sim.Event // nil: nobody resumed work while the standby was healthy
 	by                *leadership
-	shortest, longest sim.Duration // the wait, less spent
-	spent             sim.Duration // the time that the winner spent on statements
-	overlong          sim.Duration // live: the part of it that answers took beyond what a statement may take
+	shortest, longest sim.Duration // the wait, less C in a virtual run
+	spent             sim.Duration // the time that the winner spent on statements: C in a virtual run
 }
 
 // took says how long it took, as far as that is known.
 func (c course) took() string {
 	if c.done == nil {
-		return "more than " + sec(c.shortest+c.spent)
+		return "more than " + sec(c.shortest)
 	}
-	return sec(c.shortest + c.spent)
-}
-
-// beside says what is not part of the wait.
-func (c course) beside() string {
-	if c.spent == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" beside %s of statements in flight", sec(c.spent))
+	return sec(c.shortest)
 }
 
 func (w *world) judgeRelease(r release) (c course) {
@@ -95,9 +85,10 @@ func (w *world) judgeRelease(r release) (c course) {
 			return course{outcome: wasVoid}
 		}
 		next.spent = w.inFlight(max(r.lo, s.from), limit, busy...)
-		next.overlong = w.overlong(max(r.lo, s.from), limit, busy...)
-		next.shortest, next.longest = max(0, next.shortest-next.spent), max(0, next.longest-next.spent)
-		if next.done == nil && next.shortest+next.overlong <= w.iv.Retry+w.allow {
+		if !w.live {
+			next.shortest, next.longest = max(0, next.shortest-next.spent), max(0, next.longest-next.spent)
+		}
+		if next.done == nil && next.shortest <= w.iv.Retry+w.allow {
 			continue // it was not healthy, or not watched, for long enough
 		}
 		if c.outcome != wasJudged || next.shortest > c.shortest {
@@ -180,23 +171,12 @@ func (w *world) interrupted(r release, limit sim.Duration) bool {
 	return false
 }
 
-// inFlight is the time between from and to in which one of the lives had a statement in flight, or a task slowed down on purpose.
-// A statement that waits for another session's lock counts only for the time it was on its way: a new leader that waits for the
-// old one's transaction is late. A live run has no statements but what a life reports of itself; the bump is not part of that.
+// inFlight is C of a virtual run: the time between from and to in which one of the lives had a statement in flight, or a task
+// slowed down on purpose. A statement that waits for another session's lock counts only for the time it was on its way: a new
+// leader that waits for the old one's transaction is late. In a live run, where C is the allowance, it is the time in which
+// the life was waiting for an answer, as it reports it; the bump is not part of that.
 func (w *world) inFlight(from, to sim.Duration, ids ...who) sim.Duration {
-	return union(w.flights(w.end, ids...)...).within(from, to).total()
-}
-
-// overlong is the part of inFlight that answers took beyond the deadline of a statement. A live run does not know what they waited for.
-func (w *world) overlong(from, to sim.Duration, ids ...who) sim.Duration {
-	if !w.live {
-		return 0
-	}
-	return w.inFlight(from, to, ids...) - union(w.flights(w.iv.BeatDeadline, ids...)...).within(from, to).total()
-}
-
-// flights are the spans of inFlight, one for each statement, report and task; a report counts for no longer than most.
-func (w *world) flights(most sim.Duration, ids ...who) (all []span) {
+	var all []span
 	for _, id := range ids {
 		for _, e := range w.statements[id] {
 			lasts := e.Lasts
@@ -211,17 +191,15 @@ func (w *world) flights(most sim.Duration, ids ...who) (all []span) {
 			}
 		}
 		if w.live {
-			for _, s := range w.asking(id) {
-				all = append(all, span{s.from, min(s.to, s.from+most)})
-			}
+			all = append(all, w.asking(id)...)
 		}
 	}
-	return forward(all)
+	return union(forward(all)...).within(from, to).total()
 }
 
-// asking is when a life was starting up, probing, asking for the lock, reading its due list or publishing, one span for each.
-func (w *world) asking(id who) (all []span) {
-	all = w.efforts(id)
+// asking is when a life was starting up, probing, asking for the lock, reading its due list or publishing.
+func (w *world) asking(id who) spans {
+	all := w.working(id)
 	if l := w.lives[id]; l != nil && l.up != nil {
 		all = append(all, span{l.up.At, l.first})
 	}
@@ -247,14 +225,12 @@ func (w *world) asking(id who) (all []span) {
 		}
 		all = append(all, listing)
 	}
-	return forward(all)
+	return union(forward(all)...)
 }
 
 // working is when a life had an effect going on.
-func (w *world) working(id who) spans { return union(forward(w.efforts(id))...) }
-
-// efforts are a life's effects, one span for each.
-func (w *world) efforts(id who) (all []span) {
+func (w *world) working(id who) spans {
+	var all []span
 	for _, j := range w.jobs {
 		if j.who == id {
 			s := span{j.begin.At, w.end}
@@ -264,5 +240,5 @@ func (w *world) efforts(id who) (all []span) {
 			all = append(all, s)
 		}
 	}
-	return all
+	return union(forward(all)...)
 }

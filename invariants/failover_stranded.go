@@ -24,7 +24,10 @@ func (w *world) stranded() (f finding) {
 			if asked == nil {
 				continue
 			}
-			waited := s.to - s.from - w.inFlight(s.from, s.to, whoOf(asked))
+			waited := s.to - s.from
+			if !w.live {
+				waited -= w.inFlight(s.from, s.to, whoOf(asked))
+			}
 			f.examined++
 			if waited <= allowed {
 				continue
