@@ -83,6 +83,17 @@ func (r *Recorder) line(v any) {
 	}
 }
 
+func (r *Recorder) event(e *Event) {
+	if r.err != nil {
+		return
+	}
+	r.buf.Reset()
+	r.buf.Write(append(e.appendJSON(r.buf.AvailableBuffer()), '\n'))
+	if _, err := r.w.Write(r.buf.Bytes()); err != nil {
+		r.err = fmt.Errorf("write history: %w", err)
+	}
+}
+
 // Add appends an event, giving it its Seq and replacing its Token by an ordinal. It returns the event as recorded.
 func (r *Recorder) Add(e Event) Event {
 	r.mu.Lock()
@@ -97,7 +108,7 @@ func (r *Recorder) Add(e Event) Event {
 	}
 	e.Seq = len(r.hist.Events) + 1
 	r.hist.Events = append(r.hist.Events, e)
-	r.line(&r.hist.Events[len(r.hist.Events)-1])
+	r.event(&r.hist.Events[len(r.hist.Events)-1])
 	return e
 }
 

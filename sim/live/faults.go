@@ -102,7 +102,11 @@ func (w *world) carryOut(ctx context.Context, n int, f sim.Fault) {
 	if f.Kind == sim.RollingDeploy {
 		f.Target = sim.TargetAll
 	}
-	targets, ok := w.resolve(ctx, f.Target)
+	triggered := f.Kind == sim.CutReply || f.Before != nil || f.After != nil
+	targets, ok := w.named(f.Target), true
+	if !triggered || len(targets) == 0 { // whoever is to send a statement may not have started yet
+		targets, ok = w.resolve(ctx, f.Target)
+	}
 	if !ok {
 		s.say(sim.OpMoot, sim.Event{Reason: fmt.Sprintf("there was no %s to hit", f.Target), Text: f.String()})
 		return
@@ -111,7 +115,7 @@ func (w *world) carryOut(ctx context.Context, n int, f sim.Fault) {
 		s.targets = append(s.targets, r.id)
 	}
 	s.say(sim.OpPlanned, sim.Event{Targets: s.targets, Text: f.String()})
-	if f.Kind == sim.CutReply || f.Before != nil || f.After != nil {
+	if triggered {
 		s.atStatement(ctx, targets)
 		return
 	}
@@ -163,8 +167,8 @@ func (s strike) heal(ctx context.Context, heals []func(context.Context) error) {
 	s.say(sim.OpHealed, sim.Event{Targets: s.targets})
 }
 
-// atStatement waits on the targets' links for the statement that the fault is about, and hits whoever is the first to send it. The
-// targets were resolved at the fault's instant; a leader that changes meanwhile is not followed. Each one's statements are counted by
+// atStatement waits on the targets' links for the statement that the fault is about, and hits whoever is the first to send it. A
+// leader or standby was resolved at the fault's instant; a leader that changes meanwhile is not followed. Each one's statements are counted by
 // themselves.
 func (s strike) atStatement(ctx context.Context, targets []*replica) {
 	when, trigger := netfault.After, sim.Trigger{Nth: 1} // cut-reply without a trigger: the next statement
@@ -244,6 +248,16 @@ func (w *world) resolve(ctx context.Context, t sim.Target) ([]*replica, bool) {
 			return nil, false
 		}
 	}
+}
+
+// named are the replicas that a target names whatever they do: all, or one by its number.
+func (w *world) named(t sim.Target) (rs []*replica) {
+	for _, r := range w.replicas {
+		if t == sim.TargetAll || t.Replica() == r.id {
+			rs = append(rs, r)
+		}
+	}
+	return rs
 }
 
 func (w *world) meant(t sim.Target) (rs []*replica) {

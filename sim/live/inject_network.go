@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/seed-aafb3a99/simrun/sim"
 	"github.com/seed-aafb3a99/simrun/sim/netfault"
@@ -40,10 +41,20 @@ func (w *world) halfOpen(_ context.Context, r *replica, _ int) (injection, error
 }
 
 func (w *world) latency(_ context.Context, r *replica, _ int) (injection, error) {
-	d := scaled(sim.LatencyAdds, w.e.cfg.TimeScale).D()
+	d := w.latencyAdds()
 	r.link.Delay(netfault.Both, d)
 	heal := func(context.Context) error { r.link.Delay(netfault.Both, 0); return nil }
 	return injection{fmt.Sprintf("each way of the link takes %s more", d), heal}, nil
+}
+
+// latencyAdds is sim.LatencyAdds as scaled. Where a scenario's heartbeats have less time than it adds, both ways together, that stays so
+// though their deadline here has a floor.
+func (w *world) latencyAdds() time.Duration {
+	d := scaled(sim.LatencyAdds, w.e.cfg.TimeScale)
+	if deadline := w.run.Scenario.Intervals.WithDefaults().BeatDeadline; 2*sim.LatencyAdds > deadline {
+		d = max(d, scaled(sim.LatencyAdds, float64(w.intervals.BeatDeadline)/float64(deadline)))
+	}
+	return d.D()
 }
 
 // slowBytes is a rate at which an answer of a hundred bytes takes about as long as sim.SlowAdds says at the default time scale.

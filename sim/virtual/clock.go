@@ -81,12 +81,14 @@ func (w *world) observe() {
 		return
 	}
 	var h holder
-	if len(rows) > 0 {
-		h.pid, _ = strconv.Atoi(rows[0][0])
-		h.name = w.nameOfHolder(h.pid, rows[0][1])
-	}
-	if h.pid == w.held.pid && h.pid != 0 {
-		return // behind a pooler the server session's name changes with its users; who took the lock does not
+	for _, r := range rows { // several, where they share it
+		pid, _ := strconv.Atoi(r[0])
+		if pid == w.held.pid {
+			return // behind a pooler the server session's name changes with its users; who took the lock does not
+		}
+		if name := w.nameOfHolder(pid, r[1]); h.pid == 0 || name < h.name {
+			h = holder{pid, name}
+		}
 	}
 	if h == w.held {
 		return

@@ -361,7 +361,7 @@ var controlStatements = map[string]string{
 		FROM pg_stat_get_activity(NULL) a WHERE a.datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()`,
 	"holder": `SELECT l.pid, (SELECT a.application_name FROM pg_stat_get_activity(l.pid) a) FROM pg_locks l
 		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid
-		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY l.pid LIMIT 1`,
+		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
 	"holds":     `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1::int)`,
 	"ledger":    `SELECT kind, app, role, key, row_id, unit, term, token, position FROM simrun.ledger WHERE position > $1 ORDER BY position`,
 	"terminate": `SELECT pg_terminate_backend($1::int)`,

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,45 @@ type statements struct {
 	named  map[string]*statement
 	last   *statement // the one whose description is awaited, or whose rows come
 	simple bool
+
+	// The advisory locks that the last request is about; not known: any.
+	keys      []int64
+	keysKnown bool
+}
+
+// locks notes which advisory locks a statement is about, given its parameters, from their formats on.
+func (s *statements) locks(i *sqlInfo, b []byte) {
+	formats, b := words(b)
+	var vs [][]byte
+	if len(b) >= 2 {
+		vs = columns(b)
+	}
+	s.keysKnown = s.keysKnown && (i.locksKnown || !i.holds)
+	for _, l := range i.locks {
+		key, ok := l.number, true
+		if at := l.parameter - 1; at >= 0 {
+			if ok = at < len(vs); ok {
+				key, ok = integer(vs[at], formatOf(formats, at))
+			}
+		}
+		s.keys, s.keysKnown = append(s.keys, key), s.keysKnown && ok
+	}
+}
+
+// mayLock reports whether the last request may have taken or let go of an advisory lock.
+func (s *statements) mayLock(key int64) bool { return !s.keysKnown || slices.Contains(s.keys, key) }
+
+// integer reads a parameter that is sent for a bigint.
+func integer(v []byte, format uint16) (int64, bool) {
+	const text, binaryFormat = 0, 1
+	switch {
+	case format == text:
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		return n, err == nil
+	case format == binaryFormat && len(v) == 8:
+		return int64(binary.BigEndian.Uint64(v)), true
+	}
+	return 0, false
 }
 
 type statement struct {
@@ -42,6 +82,7 @@ func (s *statements) request(data []byte) (text string, info *sqlInfo) {
 	if s.named == nil {
 		s.named = map[string]*statement{}
 	}
+	s.keys, s.keysKnown = s.keys[:0], true
 	var parts []string
 	executes, parsed := false, false
 	for b := data; ; {
@@ -55,6 +96,7 @@ func (s *statements) request(data []byte) (text string, info *sqlInfo) {
 			sql, _ := cstr(body)
 			i := s.lib.info(sql)
 			parts, info, executes = append(parts, i.masked()), merge(info, i), true
+			s.locks(i, nil)
 			s.last, s.simple = &statement{info: i}, true
 		case 'P':
 			name, more := cstr(body)
@@ -69,15 +111,16 @@ func (s *statements) request(data []byte) (text string, info *sqlInfo) {
 			if st := s.named[name]; st != nil {
 				s.last, s.simple = st, false
 				info = merge(info, st.info)
+				s.locks(st.info, more)
 				parts = append(parts, st.info.text+st.arguments(more))
 				executes = true
 			} else {
-				info = merge(info, anything()) // SQL has prepared it, with PREPARE
+				info, s.keysKnown = merge(info, anything()), false // SQL has prepared it, with PREPARE
 			}
 		case 'F':
-			info = merge(info, anything())
+			info, s.keysKnown = merge(info, anything()), false
 		case 'd':
-			info, executes = merge(info, anything()), true
+			info, executes, s.keysKnown = merge(info, anything()), true, false
 			if len(parts) == 0 || parts[len(parts)-1] != "copy data" {
 				parts = append(parts, "copy data")
 			}

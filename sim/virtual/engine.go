@@ -69,8 +69,11 @@ type Engine struct {
 	secrets  uint32
 	appNames map[int]string // of server processes behind a pooler, when last asked
 	planSeed uint64
+	calm     int  // statements since one has waited for a lock
+	askAll   bool // ask the server also where the answer is known: tests compare
 
 	hops    map[string]*netfault.Link // by the address they lead to
+	lounge  *lounge                   // for links that lead through them
 	asked   map[string]bool           // addresses where a password is asked for
 	poolers map[string]*poolerState
 	pool    *poolerState // of the present run, nil on the direct route
@@ -95,8 +98,12 @@ func New(t *testing.T, cfg Config) (*Engine, error) {
 		e.cfg.Watchdog = 20 * time.Second
 	}
 	e.outside = newOutsider()
-	if cfg.Toxiproxy && runtime.GOMAXPROCS(0) < 2 {
-		runtime.GOMAXPROCS(2) // the stepper keeps its processor while it waits for the proxy
+	sharpTimers()
+	if cfg.Toxiproxy {
+		e.lounge = newLounge()
+		if runtime.GOMAXPROCS(0) < 2 {
+			runtime.GOMAXPROCS(2) // while a session begins and ends the stepper keeps its thread
+		}
 	}
 	if e.run == nil {
 		run, err := proc.NewRun()
@@ -219,6 +226,9 @@ func (e *Engine) Close() error {
 		var errs []error
 		e.leave()
 		e.outside.stop()
+		if e.lounge != nil {
+			e.lounge.close()
+		}
 		for _, h := range e.hops {
 			errs = append(errs, h.Close())
 		}
@@ -285,23 +295,10 @@ func (e *Engine) address(route sim.Route) (string, error) {
 	if route.Pooled() && e.pool != nil {
 		to = e.pool.address()
 	}
-	if !e.cfg.Toxiproxy {
-		return to, nil
+	if e.cfg.Toxiproxy {
+		return e.hop(route, to)
 	}
-	if !route.Pooled() {
-		host, port := e.server.HostPort()
-		to = net.JoinHostPort(host, strconv.Itoa(port))
-	}
-	hop := e.hops[to]
-	if hop == nil {
-		var err error
-		e.outside.do(func() { hop, err = netfault.New("replicas", to) })
-		if err != nil {
-			return "", fmt.Errorf("put Toxiproxy before the database: %w", err)
-		}
-		e.hops[to] = hop
-	}
-	return hop.Addr(), nil
+	return to, nil
 }
 
 // direct is the server's own address.

@@ -36,7 +36,7 @@ func postgresRestart(w *world, x *fault, _ []*replica, _ *request) outcome {
 			w.fail(err)
 		}
 	}
-	n := w.fallen()
+	n := w.fallen(!w.run.Route.Pooled())
 	w.ghosts = nil
 	return outcome{proof: "restarted as after a crash; " + counted(n, "session") + " ended", heal: w.downtime(x)}
 }
@@ -50,8 +50,9 @@ func (w *world) downtime(x *fault) func() {
 	return func() { w.down-- }
 }
 
-// fallen takes leave of the sessions whose peer has gone, and returns how many there were.
-func (w *world) fallen() (n int) {
+// fallen takes leave of the sessions whose peer has gone, and returns how many there were. Where every one is known to be
+// over, it waits until it has heard of it.
+func (w *world) fallen(every bool) (n int) {
 	for _, g := range w.sorted(w.gates) {
 		if g.link == nil {
 			continue
@@ -59,6 +60,9 @@ func (w *world) fallen() (n int) {
 		g.link.readable(20 * time.Millisecond)
 		if q := g.flight; q != nil {
 			p, out := g.link.recv(q.expects(), 50*time.Millisecond)
+			for began := now(); p == waiting && every && now()-began < patience; {
+				p, out = g.link.recv(q.expects(), time.Millisecond)
+			}
 			if p != waiting {
 				n++
 				w.answer(g, p, out)
@@ -66,7 +70,7 @@ func (w *world) fallen() (n int) {
 			continue
 		}
 		b, over := g.link.idle()
-		for began := now(); !over && w.run.Route == sim.Direct && now()-began < patience; {
+		for began := now(); !over && every && now()-began < patience; {
 			g.link.readable(time.Millisecond)
 			var more []byte
 			more, over = g.link.idle()
@@ -105,7 +109,7 @@ func poolerRestart(w *world, x *fault, _ []*replica, _ *request) outcome {
 		p.console = nil
 	}
 	w.moved = true
-	n := w.fallen()
+	n := w.fallen(true)
 	// What the pooler left in the server ends when the server notices, which it does at once but for statements that wait.
 	for began := now(); now()-began < patience; nap(200 * time.Microsecond) {
 		rows, err := w.eng.ask("sessions")

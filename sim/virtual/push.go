@@ -116,8 +116,13 @@ func (w *world) push(g *gate, b []byte, end error) {
 	w.reply(g, wrap(wrap(w.plan.Delays, n), w.sent[n]), &event{data: b, end: end})
 }
 
-// sweep looks, before virtual time passes, for what came on idle connections without the engine expecting it.
+// sweep looks, before virtual time passes, for what came on idle connections without the engine expecting it. Nothing comes
+// unless something was done.
 func (w *world) sweep() {
+	if !w.stirred {
+		return
+	}
+	w.stirred = false
 	var fds []pollfd
 	var gs []*gate
 	for _, g := range w.gates {

@@ -112,8 +112,16 @@ func (e *Engine) session(route sim.Route, s startup, name string, crowded bool) 
 		return nil, err
 	}
 	l, err := e.openLink(addr, s, first)
-	if err != nil || l.hello.failed != "" || first == name {
+	if err != nil || l.hello.failed != "" {
 		return l, err
+	}
+	if e.lounge != nil {
+		if err := e.lounge.adopt(l); err != nil {
+			return nil, err
+		}
+	}
+	if first == name {
+		return l, nil
 	}
 	_, err = l.roundTrip(message('Q', "SET application_name='"+name+"'"), 1)
 	return l, err

@@ -15,6 +15,8 @@ const (
 	// long where it has waited before.
 	glance      = 300 * time.Microsecond
 	shortGlance = 40 * time.Microsecond
+	// calmAfter is how many statements in a row must not have waited for the next to be expected not to.
+	calmAfter = 1000
 	// maxGlance bounds the wait between two questions.
 	maxGlance = 5 * time.Millisecond
 	// deadlockTimeout is what the server is set to.
@@ -37,7 +39,11 @@ func (w *world) settle(active *gate) {
 		w.waitsOld = true
 	}
 	for w.err == nil && may && (w.anyParked() || len(w.ghosts) > 0) {
-		if w.successor(active) {
+		if q := w.successor(active); q != nil {
+			if q.gate.tx == 'I' && q.info.locksOnly && q.ready == 1 {
+				w.handedOver(active)
+				return // it got what active let go of, and let go of nothing itself
+			}
 			active = nil
 			continue
 		}
@@ -56,21 +62,42 @@ func (w *world) settle(active *gate) {
 
 // successor takes the answer of the one session that active's step can have set free, if there is one and it has come. That
 // spares a question: a lock that passes from one session to the next is what worlds that wait for locks mostly do.
-func (w *world) successor(active *gate) bool {
-	if active == nil || len(w.ghosts) > 0 || w.run.Route.Pooled() || len(active.freeable) != 1 || w.run.Choose != nil {
-		return false // a strategy that explores is told of every step
+func (w *world) successor(active *gate) *request {
+	if active == nil || len(w.ghosts) > 0 || w.run.Route.Pooled() || len(active.freeable) != 1 || w.run.Choose != nil || w.eng.askAll {
+		return nil // a strategy that explores is told of every step
 	}
 	g := active.freeable[0]
 	active.freeable = nil
 	if g.parked == 0 || g.flight == nil {
-		return false
+		return nil
 	}
 	p, out := g.link.recv(g.flight.expects(), glance)
 	if p == waiting {
-		return false
+		return nil
 	}
+	q := g.flight
 	w.answer(g, p, out)
-	return true
+	return q
+}
+
+// handedOver notes that nobody waits for g any more, after it has let go of an advisory lock that another session got. Unless
+// those who wait all wait for that very lock, it has to be asked.
+func (w *world) handedOver(g *gate) {
+	if g.link == nil || !g.stmts.keysKnown || len(g.stmts.keys) != 1 {
+		return
+	}
+	for _, o := range w.gates {
+		if o.parked != 0 && !(o.flight.info.locksOnly && o.stmts.keysKnown && slices.Equal(o.stmts.keys, g.stmts.keys)) {
+			return
+		}
+	}
+	pid := w.eng.pidOf(w.run.Route, g)
+	for _, o := range w.gates {
+		if o.parked != 0 {
+			o.waitsFor = slices.DeleteFunc(o.waitsFor, func(p int) bool { return p == pid })
+		}
+	}
+	w.waitsOld = false
 }
 
 // finishStatement waits until g's statement has been answered or waits for a lock.
@@ -80,6 +107,12 @@ func (w *world) finishStatement(g *gate) {
 		look = shortGlance
 	}
 	g.flight.info.waited = false
+	if w.eng.calm++; w.eng.calm > calmAfter {
+		if p, out := g.link.block(g.flight.expects()); p != waiting {
+			w.answer(g, p, out)
+			return
+		}
+	}
 	for w.err == nil {
 		p, out := g.link.recv(g.flight.expects(), look)
 		if p != waiting {
@@ -100,8 +133,9 @@ func (w *world) finishStatement(g *gate) {
 		}
 		me, blocked := waits[w.eng.waiterKey(w.run.Route, g)]
 		if blocked && !g.flight.mustEnd && (!waits.cycle(me) || now()-began > 50*maturity) {
-			g.parked, g.serverPID, g.waitsFor = now(), me.pid, me.by
-			g.flight.info.waited = true
+			g.parked, g.serverPID = now(), me.pid
+			w.waitFor(waits) // the others' blockers may have changed too
+			g.flight.info.waited, w.eng.calm = true, 0
 			if g.flight.blockedBy == nil {
 				g.flight.blockedBy = w.names(me.by)
 			}
@@ -157,6 +191,11 @@ func (w *world) freed() (free []*gate) {
 	return nil
 }
 
+// anyParkedReads reports whether a statement that waits may read the clock when it goes on.
+func (w *world) anyParkedReads() bool {
+	return slices.ContainsFunc(w.gates, func(g *gate) bool { return g.parked != 0 && g.flight.info.clock })
+}
+
 func (w *world) anyParked() bool {
 	return slices.ContainsFunc(w.gates, func(g *gate) bool { return g.parked != 0 })
 }
@@ -188,7 +227,7 @@ func (w *world) waitedFor(g *gate) bool {
 
 // refreshWaits asks who waits for whom, if that may have changed since it was last asked.
 func (w *world) refreshWaits() {
-	if !w.waitsOld || w.err != nil {
+	if !w.waitsOld && !w.eng.askAll || w.err != nil {
 		return
 	}
 	waits, err := w.waits()
@@ -196,6 +235,11 @@ func (w *world) refreshWaits() {
 		w.fail(err)
 		return
 	}
+	w.waitFor(waits)
+}
+
+// waitFor notes who waits for whom now.
+func (w *world) waitFor(waits waits) {
 	for _, o := range w.gates {
 		if o.parked != 0 {
 			o.waitsFor = waits[w.eng.waiterKey(w.run.Route, o)].by

@@ -2,28 +2,39 @@ package virtual
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 )
 
 // A sqlInfo is what the engine needs to know about a statement's text. It errs on the side of "may".
 type sqlInfo struct {
-	text     string // as the history shows it: white space folded
-	lower    string
-	notifies bool // it may send a notification
-	listens  bool // it may begin or end listening
-	holds    bool // it may change who holds an advisory lock
-	shares   bool // it may take one in shared mode, or end another session
-	releases bool // it may let another session go on, though no transaction ends with it
-	writes   bool // it may write
-	timers   bool // it may set a timeout of the server
-	clock    bool // it may read the database's clock
-	path     bool // it may change search_path, on which the virtual clock rests
-	wall     bool // it reads a clock that cannot be redirected
-	volatile bool // its answer may hold pids, transaction ids and the like
-	letsGo   bool // it lets go of locks and takes none, unless a deferred constraint does
-	foreign  bool // it does more than its text says
-	ends     bool // it ends a transaction, and nothing else
-	waited   bool // when it was last sent, it waited for a lock
+	text      string // as the history shows it: white space folded
+	lower     string
+	notifies  bool // it may send a notification
+	listens   bool // it may begin or end listening
+	holds     bool // it may change who holds an advisory lock
+	shares    bool // it may take one in shared mode, or end another session
+	releases  bool // it may let another session go on, though no transaction ends with it
+	writes    bool // it may write
+	timers    bool // it may set a timeout of the server
+	clock     bool // it may read the database's clock
+	path      bool // it may change search_path, on which the virtual clock rests
+	wall      bool // it reads a clock that cannot be redirected
+	volatile  bool // its answer may hold pids, transaction ids and the like
+	letsGo    bool // it lets go of locks and takes none, unless a deferred constraint does
+	foreign   bool // it does more than its text says
+	ends      bool // it ends a transaction, and nothing else
+	locksOnly bool // it takes an advisory lock of the session's, and nothing else
+	waited    bool // when it was last sent, it waited for a lock
+	// What the numbers of the advisory locks it takes or lets go of are, where that is plain from the text.
+	locks      []lockArgument
+	locksKnown bool
+}
+
+// A lockArgument is a number, or the place of the parameter that holds it, from 1.
+type lockArgument struct {
+	number    int64
+	parameter int
 }
 
 var (
@@ -33,7 +44,9 @@ var (
 	mayTell  = regexp.MustCompile(`\b(insert|update|delete|merge|call|do|execute|commit|end|now|time|timestamp|date|refresh|copy|fetch)\b`)
 	dml      = regexp.MustCompile(`\b(insert|update|delete|merge|call|copy|do)\b`)
 	unstable = regexp.MustCompile(`pid|xid|xact|oid|ctid|xmin|xmax|pg_stat|pg_locks|inet_|random|uuid|version|txid|pg_settings|lsn|advisory`)
+	oneLock  = regexp.MustCompile(`\bpg_(?:try_)?advisory_(?:xact_)?(?:un)?lock(?:_shared)?\s*\(\s*(\$?)(-?\d{1,18})(?:\s*::\s*(?:bigint|int8))?\s*\)`)
 	unlocks  = regexp.MustCompile(`^select pg_advisory_unlock(_shared|_all)?\s*\([^()]*\)( as [a-z0-9_]+)?\s*;?$`)
+	takes    = regexp.MustCompile(`^select pg_(try_)?advisory_lock(_shared)?\s*\([^()]*\)( as [a-z0-9_]+)?\s*;?$`)
 	endsTx   = regexp.MustCompile(`^(commit|end|rollback|abort)( work| transaction)?\s*;?$`)
 	// timeless are functions that read no clock.
 	timeless = map[string]bool{}
@@ -62,6 +75,18 @@ func analyse(sql string) *sqlInfo {
 	i.notifies = has("notify")
 	i.listens = has("listen", "discard")
 	i.holds = has("advisory", "discard")
+	if found := oneLock.FindAllStringSubmatch(i.lower, -1); !has("discard", "execute", "call ", "do ") && len(found) == strings.Count(i.lower, "advisory_") {
+		i.locksKnown = true
+		for _, f := range found {
+			n, err := strconv.ParseInt(f[2], 10, 64)
+			switch i.locksKnown = i.locksKnown && err == nil; f[1] {
+			case "$":
+				i.locks = append(i.locks, lockArgument{parameter: int(n)})
+			default:
+				i.locks = append(i.locks, lockArgument{number: n})
+			}
+		}
+	}
 	i.shares = has("_shared", "pg_terminate", "execute", "call ", "do ")
 	i.releases = has("unlock", "discard", "rollback", "commit", "abort", "end", "prepare transaction", "pg_terminate", "pg_cancel")
 	i.writes = dml.MatchString(i.lower)
@@ -70,6 +95,7 @@ func analyse(sql string) *sqlInfo {
 	i.wall = wallTime.MatchString(i.lower)
 	i.volatile = unstable.MatchString(i.lower)
 	i.ends = endsTx.MatchString(i.lower)
+	i.locksOnly = takes.MatchString(i.lower)
 	i.letsGo = i.ends || unlocks.MatchString(i.lower)
 	i.clock = mayTell.MatchString(i.lower)
 	for _, c := range calls.FindAllStringSubmatch(i.lower, -1) {

@@ -17,6 +17,7 @@ import (
 var errReset error = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 
 func (w *world) exec(e *event) {
+	w.stirred = w.stirred || e.kind != evDeliver
 	switch e.kind {
 	case evAct:
 		e.act()
@@ -121,7 +122,7 @@ func (w *world) perform(g *gate, q *request) {
 		return
 	}
 	data := q.data
-	if q.info.clock || w.anyParked() {
+	if q.info.clock || w.eng.askAll || w.anyParkedReads() {
 		if first, n := w.setClock(g); n > 0 {
 			q.before = n
 			data = append(first, data...)
@@ -185,7 +186,7 @@ func (w *world) answer(g *gate, p progress, out []byte) {
 func (w *world) aftermath(g *gate, q *request, out []byte) {
 	if q.info.holds {
 		g.mayHold = true
-		w.moved = w.moved || !w.heldByOther(g, q)
+		w.moved = w.moved || w.eng.askAll || !w.heldByOther(g, q) && g.stmts.mayLock(w.run.Impl.Role.Key)
 	}
 	if q.info.writes {
 		g.wrote = true

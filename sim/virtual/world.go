@@ -58,6 +58,7 @@ type world struct {
 	moved      bool // who holds the key may have changed
 	triggered  bool // a fault may begin with a statement, so that no two steps are independent
 	waitsOld   bool // who waits for whom may have changed since it was asked
+	stirred    bool // messages may have come on idle connections
 	noted      map[string]bool
 	closing    bool // the horizon is past: nothing is started any more
 	ending     bool

@@ -1,0 +1,107 @@
+package virtual
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/netfault"
+)
+
+// The way through Toxiproxy, for an engine that was told to take it. The proxy's goroutines are of this process: while
+// the stepper waits for an answer that comes through them it lets them have its thread, where otherwise it keeps it.
+
+// hop is the address of the proxy before another address.
+func (e *Engine) hop(route sim.Route, to string) (string, error) {
+	if !route.Pooled() {
+		host, port := e.server.HostPort()
+		to = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	hop := e.hops[to]
+	if hop == nil {
+		var err error
+		e.outside.do(func() { hop, err = netfault.New("replicas", to) })
+		if err != nil {
+			return "", fmt.Errorf("put Toxiproxy before the database: %w", err)
+		}
+		e.hops[to] = hop
+	}
+	return hop.Addr(), nil
+}
+
+// A lounge is where the stepper waits for links that lead through this process. Go's poller wakes it; a goroutine outside the
+// bubble does when the time is over, since timers of the bubble show virtual time.
+type lounge struct {
+	mu    sync.Mutex
+	guest *link         // who waits, nil: nobody
+	until time.Duration // real time
+	late  bool          // the guest has been sent away
+
+	done chan struct{}
+}
+
+func newLounge() *lounge {
+	k := &lounge{done: make(chan struct{})}
+	go k.watch()
+	return k
+}
+
+func (k *lounge) close() { close(k.done) }
+
+// watch sends guests away, a glance too late at most.
+func (k *lounge) watch() {
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for {
+		select {
+		case <-k.done:
+			return
+		case <-tick.C:
+		}
+		k.mu.Lock()
+		if k.guest != nil && !k.late && now() >= k.until {
+			k.late = true
+			_ = k.guest.file.SetReadDeadline(time.Unix(1, 0)) // fails for a closed one, which nobody waits for
+		}
+		k.mu.Unlock()
+	}
+}
+
+// adopt has l wait here from now on.
+func (k *lounge) adopt(l *link) error {
+	if err := syscall.SetNonblock(l.fd, true); err != nil {
+		return fmt.Errorf("wait for a connection through Toxiproxy: %w", err)
+	}
+	file := os.NewFile(uintptr(l.fd), "hop")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return errors.Join(fmt.Errorf("wait for a connection through Toxiproxy: %w", err), file.Close())
+	}
+	l.lounge, l.file, l.raw = k, file, raw
+	return nil
+}
+
+// wait is link.readable for a link that waits here. What came is in the link's buffer.
+func (k *lounge) wait(l *link, d time.Duration) bool {
+	k.mu.Lock()
+	k.guest, k.until = l, now()+d
+	k.mu.Unlock()
+	err := l.raw.Read(func(uintptr) bool {
+		l.found = l.fill()
+		return l.found != waiting
+	})
+	k.mu.Lock()
+	k.guest = nil
+	if k.late {
+		k.late = false
+		_ = l.file.SetReadDeadline(time.Time{}) // as above
+	}
+	k.mu.Unlock()
+	return err == nil
+}

@@ -1,0 +1,65 @@
+package virtual
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/seed-aafb3a99/simrun/sim"
+)
+
+// TestShortcutsChangeNothing carries worlds that wait for locks in all ways out twice: once with the answers the engine gives
+// itself where it need not ask the server who waits for whom, and who holds the key; once with every question asked.
+func TestShortcutsChangeNothing(t *testing.T) {
+	e := newEngine(t)
+	steps := []string{
+		"SELECT pg_advisory_lock(982410937)", "SELECT pg_advisory_unlock(982410937)", "SELECT pg_advisory_lock(8)", "SELECT pg_advisory_unlock(8)",
+		"SELECT pg_advisory_lock($1::bigint)", "SELECT pg_advisory_unlock($1::bigint)", "SELECT pg_advisory_lock_shared(982410937)",
+		"SELECT pg_advisory_unlock_shared(982410937)", "SELECT pg_try_advisory_lock(982410937)", "SELECT pg_advisory_xact_lock(982410937)",
+		"SELECT pg_advisory_unlock_all()", "BEGIN", "COMMIT", "UPDATE counters SET n = n + 1 WHERE id = 1", "UPDATE counters SET n = n + 1, at = clock_timestamp() WHERE id = 2",
+	}
+	waited := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		programs := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, len(steps)-1), 2, 8), 2, 4).Draw(rt, "programs")
+		plan := sim.Plan{
+			Horizon: 20 * sec, Phase: []sim.Duration{0, 2 * ms, 3 * ms}, Delays: [][]sim.Delay{{{Req: 1 * ms, Resp: 1 * ms}, {Req: 2 * ms, Resp: 1 * ms}}},
+			Picks: rapid.SliceOfN(rapid.IntRange(0, 3), 0, 20).Draw(rt, "picks"),
+		}
+		run := world1(len(programs), plan, script(func(ctx context.Context, env *sim.Env) error {
+			c, err := dial(ctx, env, "lease")
+			if err != nil {
+				return err
+			}
+			defer c.Close(context.WithoutCancel(ctx))
+			for _, i := range programs[env.Replica-1] {
+				var args []any
+				if steps[i] == "SELECT pg_advisory_lock($1::bigint)" || steps[i] == "SELECT pg_advisory_unlock($1::bigint)" {
+					args = []any{int64(982410937)}
+				}
+				_, err := c.Exec(ctx, steps[i], args...) // a deadlock's victim goes on, in a transaction that has failed
+				env.Emit(sim.Event{Kind: sim.EvNote, Text: fmt.Sprint(i, err == nil)})
+				if ctx.Err() != nil {
+					return nil
+				}
+			}
+			return nil
+		}, "CREATE TABLE counters (id int PRIMARY KEY, n int NOT NULL, at timestamptz); INSERT INTO counters VALUES (1, 0), (2, 0);"))
+		run.Scenario.Workload = sim.Workload{}
+		short, err := carry(t, e, run)
+		require.NoError(rt, err)
+		e.askAll = true
+		long, err := carry(t, e, run)
+		e.askAll = false
+		require.NoError(rt, err)
+		if a, b := text(short), text(long); a != b {
+			rt.Fatalf("the histories differ:\n%s\n--- with every question asked\n%s", a, b)
+		}
+		for _, ev := range short.Events {
+			waited += len(ev.BlockedBy)
+		}
+	})
+	require.Positive(t, waited)
+}
