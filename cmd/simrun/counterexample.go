@@ -166,7 +166,15 @@ func (j *job) confirm(ctx context.Context, ce *sim.Counterexample, first schedul
 	best, k, ran := first, 0, 0
 	for ; ran < n && ctx.Err() == nil; ran++ {
 		s := again.schedule(ctx, ce.Plan, ce.Schedule, fmt.Sprintf(".%s.minimal%d", ce.Invariant, ran))
-		shows := s.err == nil && s.violated(ce.Invariant)
+		if s.err != nil {
+			if ctx.Err() == nil {
+				j.failure = fmt.Errorf("run the smallest schedule for %s again: %w", ce.Invariant, s.err)
+				j.result.Status, j.result.Reason = sim.ErrorEntry, j.failure.Error()
+			}
+			j.out.remove(s.file)
+			break
+		}
+		shows := s.violated(ce.Invariant)
 		if shows {
 			k++
 		}

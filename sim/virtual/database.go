@@ -36,8 +36,13 @@ type database struct {
 //go:embed clock.sql
 var clockSQL string
 
-// prepare gives the run a database as the migrations leave it, with the workload in it.
+// prepare gives the run a database as the migrations leave it, with the workload in it. It is not broken off half-way, since the next
+// run goes on from where it ends.
 func (e *Engine) prepare(ctx context.Context, run sim.Run, starts time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
 	key := run.Impl.Migrations
 	d := e.dbs[key]
 	if d == nil {
@@ -58,7 +63,9 @@ func (e *Engine) prepare(ctx context.Context, run sim.Run, starts time.Time) err
 		return err
 	}
 	if err := d.wipe(ctx); err != nil {
-		return fmt.Errorf("reset the database: %w", err)
+		e.leave()
+		delete(e.dbs, key) // what is left of it is not used again
+		return errors.Join(fmt.Errorf("reset the database: %w", err), d.drop(ctx))
 	}
 	if run.Route.Pooled() && e.pool == nil { // the database was made anew, and the poolers in front of the old one closed
 		if err := e.enterRoute(ctx, run); err != nil {

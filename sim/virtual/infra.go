@@ -153,7 +153,7 @@ func poolerReload(w *world, _ *fault, _ []*replica, _ *request) outcome {
 		w.fail(err)
 		return outcome{failed: "the pooler was not reloaded"}
 	}
-	w.unpinned = true
+	w.unpinned, w.mixed = true, true
 	return outcome{proof: "SHOW CONFIG says pool_mode = transaction", heal: func() {
 		w.fail(set("session"))
 		w.unpinned = false

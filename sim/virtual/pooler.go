@@ -26,6 +26,8 @@ type poolerState struct {
 	dirty   bool  // it was reloaded in a run
 }
 
+const aDay = "86400"
+
 // enterRoute starts the route's pooler, or makes the one there forget the last run: which server session a client gets
 // depends on what the pool went through before.
 func (e *Engine) enterRoute(ctx context.Context, run sim.Run) error {
@@ -42,7 +44,12 @@ func (e *Engine) enterRoute(ctx context.Context, run sim.Run) error {
 	o := pgbouncer.Options{
 		Run: e.run, Mode: run.Route.PoolMode(), PoolSize: run.Scenario.Pool.Size, RoundRobin: run.Scenario.Pool.RoundRobin,
 		Host: host, Port: port, User: e.server.User(), Password: e.server.Password(), LogDir: e.cfg.LogDir,
-		Settings: map[string]string{"stats_users": e.server.User()},
+		Settings: map[string]string{
+			"stats_users": e.server.User(),
+			// These count real time, of which a run takes more or less: a server session that has been idle for half a minute
+			// is tested before it is used again, and so takes another place in the pool.
+			"server_check_delay": aDay, "server_idle_timeout": "0", "server_lifetime": aDay,
+		},
 	}
 	key := fmt.Sprintf("%s-%d-%t", o.Mode, o.PoolSize, o.RoundRobin)
 	o.Name = "pgbouncer-" + key

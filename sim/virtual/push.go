@@ -35,8 +35,10 @@ func (w *world) pinned() bool { return w.run.Route.Stable() && !w.unpinned }
 // awaitNotifications waits until every notification that the step of g's session sent has come where it goes, and sends
 // it on to the replicas.
 func (w *world) awaitNotifications(from *gate) {
+	if w.mixed || !w.pinned() {
+		defer w.awaitUnpinned()
+	}
 	if !w.pinned() {
-		w.awaitUnpinned()
 		return
 	}
 	var to []*gate

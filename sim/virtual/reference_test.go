@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,11 +66,8 @@ func same(t *testing.T, a, b *sim.History) {
 			for _, l := range la[max(0, i-15):i] {
 				t.Log(l)
 			}
-			other := ""
-			if i < len(lb) {
-				other = lb[i]
-			}
-			require.Failf(t, "the histories differ", "at event %d of %d and %d:\n%s\n%s", i+1, len(la), len(lb), la[i], other)
+			from := func(l []string) string { return strings.Join(l[min(i, len(l)):min(i+5, len(l))], "\n") }
+			require.Failf(t, "the histories differ", "at event %d of %d and %d:\n%s\n--- and\n%s", i+1, len(la), len(lb), from(la), from(lb))
 		}
 	}
 }

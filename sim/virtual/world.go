@@ -51,20 +51,23 @@ type world struct {
 	clockSet   time.Time           // when it was last set
 	clockAt    int64               // and to what, in microseconds since 1970
 	unpinned   bool                // a pooler was told to give every transaction another session
-	marks      int
-	deployed   int  // the replicas up to this one are of version 2
-	down       int  // faults that have connections refused
-	crowded    int  // faults that leave the server no connection
-	moved      bool // who holds the key may have changed
-	triggered  bool // a fault may begin with a statement, so that no two steps are independent
-	waitsOld   bool // who waits for whom may have changed since it was asked
-	stirred    bool // messages may have come on idle connections
-	noted      map[string]bool
-	closing    bool // the horizon is past: nothing is started any more
-	ending     bool
-	ctx        context.Context
-	virtual    sim.Duration // how long it lasted
-	err        error
+	// mixed: it was, so that server sessions nobody has now may listen to what clients before listened to. PgBouncer takes a
+	// notification that comes while it resets such a session for the end of the reset, and goes on too early.
+	mixed     bool
+	marks     int
+	deployed  int  // the replicas up to this one are of version 2
+	down      int  // faults that have connections refused
+	crowded   int  // faults that leave the server no connection
+	moved     bool // who holds the key may have changed
+	triggered bool // a fault may begin with a statement, so that no two steps are independent
+	waitsOld  bool // who waits for whom may have changed since it was asked
+	stirred   bool // messages may have come on idle connections
+	noted     map[string]bool
+	closing   bool // the horizon is past: nothing is started any more
+	ending    bool
+	ctx       context.Context
+	virtual   sim.Duration // how long it lasted
+	err       error
 }
 
 type requestKind int
