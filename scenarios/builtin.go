@@ -20,7 +20,7 @@ var order = []string{
 	"restart-leader", "step-down", "step-down-in-beat", "cancelled-unlock", "rolling-deploy", "slow-task", "task-failure",
 	"pause-leader", "pause-in-transaction", "pause-before-term", "terminate-leader", "idle-timeout", "recycled-session", "standby-loses-session",
 	"black-hole-leader", "half-open-leader", "slow-network", "slow-heartbeat", "commit-reply-lost", "grant-reply-lost", "cancelled-statements", "cancelled-attempt",
-	"postgres-restart", "connections-exhausted", "pooler-restart", "pooler-reload", "long-steady", "stormy",
+	"postgres-restart", "connections-exhausted", "stranded-lock-pooler", "pooler-restart", "pooler-reload", "long-steady", "stormy",
 }
 
 // suites are named sets of scenarios. core is the first eight: what every change should pass.

@@ -17,7 +17,8 @@
 // Rules of the code here: the stepper is the only goroutine that touches links, events and the history. A gate's mutex
 // is never held while its holder blocks, since a goroutine that waits for a mutex stops virtual time. Sockets are used
 // by plain blocking system calls: a goroutine in a system call is not durably blocked, so virtual time stands still
-// meanwhile. A Go timer would be virtual, so real waiting is done by ppoll and nanosleep.
+// meanwhile. A Go timer would be virtual, so real waiting is done by ppoll and nanosleep, and for what comes through a
+// proxy in this very process by Go's poller (see hop.go).
 //
 // Where virtual time differs from the real thing:
 //
