@@ -116,7 +116,11 @@ func (e *Engine) awaitEnd(route sim.Route, name string, pid int) error {
 			return err
 		}
 		if now()-began > patience {
-			return fmt.Errorf("the server does not end the session %s, whose connection is closed", name)
+			why := "its process is there"
+			if route.Pooled() {
+				why, _ = e.pooledRemains(name) // it has just been asked, and answered
+			}
+			return fmt.Errorf("the server does not end the session %s, whose connection is closed: %s", name, why)
 		}
 	}
 }

@@ -183,7 +183,7 @@ func (w *world) footprint(g *gate, q *request) footprint {
 	}
 	if q.touches == nil {
 		st := g.stmts // a copy: the request is really taken apart when it arrives
-		st.named = maps.Clone(st.named)
+		st.named, st.keys = maps.Clone(st.named), nil
 		_, info := st.request(q.data)
 		f := footprintOf(info.lower, w.eng.db.plain)
 		f.unknown = f.unknown || info.foreign

@@ -246,34 +246,40 @@ func (e *Engine) pooledPID(g *gate) int {
 // pooledExists reports whether the session's client is still known to the pooler, or a server session is still busy on
 // its behalf: with its statement, or with being reset.
 func (e *Engine) pooledExists(name string) (bool, error) {
+	why, err := e.pooledRemains(name)
+	return why != "", err
+}
+
+// pooledRemains says what there still is of a session, "" when nothing is.
+func (e *Engine) pooledRemains(name string) (why string, err error) {
 	clients, err := e.pool.show("SHOW CLIENTS")
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	for _, c := range clients {
 		if c["application_name"] == name {
-			return true, nil
+			return "its client is " + c["state"], nil
 		}
 	}
 	pools, err := e.pool.show("SHOW POOLS")
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	for _, p := range pools {
 		if p["database"] == e.db.name && (p["sv_tested"] != "0" || p["sv_login"] != "0") {
-			return true, nil
+			return p["sv_tested"] + " server sessions are being reset, " + p["sv_login"] + " begin", nil
 		}
 	}
 	rows, err := e.ask("sessions")
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	for _, r := range rows {
 		if r[2] == name && r[3] != "idle" {
-			return true, nil
+			return "its server session is " + r[3], nil
 		}
 	}
-	return false, nil
+	return "", nil
 }
 
 // awaitUnpinned waits until a notification has gone where it goes behind a pooler that gives every transaction another

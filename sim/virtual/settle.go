@@ -213,6 +213,16 @@ func (w *world) waitersAge(g *gate, q *request) {
 			}
 		}
 	}
+	// The timers have fired by now; but on a busy machine who was woken by one may not have had the processor yet.
+	for _, o := range w.gates {
+		if o.parked == 0 || !w.eng.server.Owned() {
+			continue
+		}
+		pid := itoa(w.eng.pidOf(w.run.Route, o))
+		for began := now(); !atRest(pid) && now()-began < patience; {
+			nap(50 * time.Microsecond)
+		}
+	}
 }
 
 // waitedFor reports whether somebody waits for g. Where that cannot be told, it does.

@@ -63,3 +63,37 @@ func TestShortcutsChangeNothing(t *testing.T) {
 	})
 	require.Positive(t, waited)
 }
+
+// TestKeysOfARequest says when it is plain which advisory locks a request is about.
+func TestKeysOfARequest(t *testing.T) {
+	t.Parallel()
+	for sql, want := range map[string][]int64{
+		"SELECT pg_advisory_lock(7)":                                       {7},
+		"select pg_try_advisory_xact_lock( -7::bigint ) AS got":            {-7},
+		"SELECT pg_advisory_lock(7); SELECT pg_advisory_unlock_shared(8);": {7, 8},
+		"SELECT 1": {},
+	} {
+		s := statements{lib: library{}}
+		s.request(message('Q', sql))
+		require.True(t, s.keysKnown, sql)
+		require.ElementsMatch(t, want, s.keys, sql)
+		require.False(t, s.mayLock(9), sql)
+	}
+	for _, sql := range []string{
+		"SELECT pg_advisory_lock(1, 2)", "SELECT pg_advisory_lock(hashtext('a'))", "SELECT pg_advisory_unlock_all()", "DISCARD ALL", "SELECT pg_advisory_lock(7), mine()",
+		"SELECT pg_advisory_lock(id) FROM jobs", "SELECT pg_advisory_lock(7); EXECUTE lock_all", "UPDATE t SET n = 1 WHERE pg_try_advisory_lock(7)",
+		"SELECT pg_advisory_lock(9223372036854775808)",
+	} {
+		s := statements{lib: library{}}
+		s.request(message('Q', sql))
+		require.True(t, s.mayLock(9), sql)
+	}
+	s := statements{lib: library{}}
+	parse := append([]byte("one\x00SELECT pg_advisory_lock($1)\x00"), 0, 0)
+	s.request(rawMessage('P', parse))
+	s.request(bindExecute("one", []string{"7"}))
+	require.Equal(t, []int64{7}, s.keys)
+	require.False(t, s.mayLock(9))
+	s.request(bindExecute("two", []string{"7"})) // prepared by SQL
+	require.True(t, s.mayLock(9))
+}

@@ -75,18 +75,6 @@ func analyse(sql string) *sqlInfo {
 	i.notifies = has("notify")
 	i.listens = has("listen", "discard")
 	i.holds = has("advisory", "discard")
-	if found := oneLock.FindAllStringSubmatch(i.lower, -1); !has("discard", "execute", "call ", "do ") && len(found) == strings.Count(i.lower, "advisory_") {
-		i.locksKnown = true
-		for _, f := range found {
-			n, err := strconv.ParseInt(f[2], 10, 64)
-			switch i.locksKnown = i.locksKnown && err == nil; f[1] {
-			case "$":
-				i.locks = append(i.locks, lockArgument{parameter: int(n)})
-			default:
-				i.locks = append(i.locks, lockArgument{number: n})
-			}
-		}
-	}
 	i.shares = has("_shared", "pg_terminate", "execute", "call ", "do ")
 	i.releases = has("unlock", "discard", "rollback", "commit", "abort", "end", "prepare transaction", "pg_terminate", "pg_cancel")
 	i.writes = dml.MatchString(i.lower)
@@ -100,6 +88,19 @@ func analyse(sql string) *sqlInfo {
 	i.clock = mayTell.MatchString(i.lower)
 	for _, c := range calls.FindAllStringSubmatch(i.lower, -1) {
 		i.clock = i.clock || !timeless[c[1]]
+	}
+	// A function of somebody's, or a trigger, may lock whatever it likes.
+	if found := oneLock.FindAllStringSubmatch(i.lower, -1); !i.clock && !has("discard", "execute") && len(found) == strings.Count(i.lower, "advisory_") {
+		i.locksKnown = true
+		for _, f := range found {
+			n, err := strconv.ParseInt(f[2], 10, 64)
+			switch i.locksKnown = i.locksKnown && err == nil; f[1] {
+			case "$":
+				i.locks = append(i.locks, lockArgument{parameter: int(n)})
+			default:
+				i.locks = append(i.locks, lockArgument{number: n})
+			}
+		}
 	}
 	return i
 }

@@ -153,6 +153,9 @@ func (w *world) answer(g *gate, p progress, out []byte) {
 		g.tx = s
 	}
 	g.idleAt = time.Now()
+	if w.held.name == g.name && (was != g.tx || q.info.releases) {
+		w.moved = true // a lock of its transaction's
+	}
 	if was == 'I' && g.tx != 'I' {
 		g.txBegan, g.txTold = g.idleAt, false
 	}
