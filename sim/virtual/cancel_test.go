@@ -38,10 +38,10 @@ func TestACancelledRunLeavesNothing(t *testing.T) {
 			run := sim.Run{Scenario: sc, Plan: gen.Plan(sc, 1, 0), Route: c.route, Impl: impl, Seed: 1}
 			want, err := carry(t, e, run)
 			require.NoError(t, err)
-			for i := range 5 {
+			for i := range 3 {
 				rec, err := sim.NewRecorder(&bytes.Buffer{}, e.Header(run))
 				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(20+90*i)*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(15+160*i)*time.Millisecond)
 				err = e.Run(ctx, run, rec)
 				cancel()
 				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
