@@ -59,6 +59,9 @@ func (j *job) counterexamples(ctx context.Context) {
 			return
 		}
 		j.result.Counterexamples = append(j.result.Counterexamples, sum)
+		if j.failure != nil {
+			return // the engine is not to be trusted with the next one
+		}
 	}
 }
 

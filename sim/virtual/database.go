@@ -30,6 +30,8 @@ type database struct {
 	clock     uint32              // the OID of the sequence that keeps the time
 	plain     map[string][]string // see plainTables
 	deferred  bool                // a COMMIT may check constraints, and so wait
+	notifies  bool                // a function or trigger may send notifications
+	stops     bool                // one may end sessions
 	pooled    bool                // a pooler may still have server sessions in it, and they may hold locks
 }
 
@@ -199,12 +201,17 @@ func (d *database) setUp(ctx context.Context) error {
 const userTables = `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 	WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'simclock') ORDER BY 1`
 
-// fingerprint changes when something is created, altered or dropped.
+// fingerprint changes when something is created, altered or dropped. Schemas of temporary tables stay behind, empty.
 const fingerprint = `SELECT concat_ws('/',
 	(SELECT concat(count(*), ' ', max(oid), ' ', sum(relnatts), ' ', sum(relhastriggers::int)) FROM pg_class WHERE oid >= 16384 AND relpersistence <> 't' AND relkind <> 't'),
 	(SELECT concat(count(*), ' ', max(oid), ' ', max(xmin::text::bigint)) FROM pg_proc WHERE oid >= 16384),
 	(SELECT concat(count(*), ' ', max(oid)) FROM pg_constraint), (SELECT concat(count(*), ' ', max(oid)) FROM pg_trigger),
-	(SELECT concat(count(*), ' ', max(oid)) FROM pg_namespace), (SELECT count(*) FROM pg_extension))`
+	(SELECT concat(count(*), ' ', max(oid)) FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_'), (SELECT count(*) FROM pg_extension))`
+
+// reaching looks for functions that reach other sessions, which a statement's text does not tell.
+const reaching = `SELECT coalesce(bool_or(f ~* 'notify'), false), coalesce(bool_or(f ~* 'pg_terminate_backend'), false)
+	FROM (SELECT pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+		WHERE p.prokind IN ('f', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'simclock', 'simrun')) AS functions (f)`
 
 // examine learns what the database looks like before a run.
 func (d *database) examine(ctx context.Context) error {
@@ -229,6 +236,9 @@ func (d *database) examine(ctx context.Context) error {
 	}
 	if err := d.owner.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid WHERE tgdeferrable AND f.pronamespace <> 'simrun'::regnamespace)").Scan(&d.deferred); err != nil {
 		return fmt.Errorf("look for deferred constraints: %w", err)
+	}
+	if err := d.owner.QueryRow(ctx, reaching).Scan(&d.notifies, &d.stops); err != nil {
+		return fmt.Errorf("look at the functions of the run's database: %w", err)
 	}
 	if d.plain, err = d.plainTables(ctx); err != nil {
 		return err

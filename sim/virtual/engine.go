@@ -73,7 +73,7 @@ type Engine struct {
 	askAll   bool // ask the server also where the answer is known: tests compare
 
 	hops    map[string]*netfault.Link // by the address they lead to
-	lounge  *lounge                   // for links that lead through them
+	hopWait *hopWait                  // for links that lead through them
 	asked   map[string]bool           // addresses where a password is asked for
 	poolers map[string]*poolerState
 	pool    *poolerState // of the present run, nil on the direct route
@@ -100,7 +100,7 @@ func New(t *testing.T, cfg Config) (*Engine, error) {
 	e.outside = newOutsider()
 	sharpTimers()
 	if cfg.Toxiproxy {
-		e.lounge = newLounge()
+		e.hopWait = newHopWait()
 		if runtime.GOMAXPROCS(0) < 2 {
 			runtime.GOMAXPROCS(2) // while a session begins and ends the stepper keeps its thread
 		}
@@ -226,8 +226,8 @@ func (e *Engine) Close() error {
 		var errs []error
 		e.leave()
 		e.outside.stop()
-		if e.lounge != nil {
-			e.lounge.close()
+		if e.hopWait != nil {
+			e.hopWait.close()
 		}
 		for _, h := range e.hops {
 			errs = append(errs, h.Close())

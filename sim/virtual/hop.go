@@ -35,27 +35,27 @@ func (e *Engine) hop(route sim.Route, to string) (string, error) {
 	return hop.Addr(), nil
 }
 
-// A lounge is where the stepper waits for links that lead through this process. Go's poller wakes it; a goroutine outside the
+// A hopWait is how the stepper waits for links that lead through this process. Go's poller wakes it; a goroutine outside the
 // bubble does when the time is over, since timers of the bubble show virtual time.
-type lounge struct {
+type hopWait struct {
 	mu    sync.Mutex
-	guest *link         // who waits, nil: nobody
+	link  *link         // what is waited for, nil: nothing
 	until time.Duration // real time
-	late  bool          // the guest has been sent away
+	late  bool          // the wait has been ended
 
 	done chan struct{}
 }
 
-func newLounge() *lounge {
-	k := &lounge{done: make(chan struct{})}
+func newHopWait() *hopWait {
+	k := &hopWait{done: make(chan struct{})}
 	go k.watch()
 	return k
 }
 
-func (k *lounge) close() { close(k.done) }
+func (k *hopWait) close() { close(k.done) }
 
-// watch sends guests away, a glance too late at most.
-func (k *lounge) watch() {
+// watch ends waits, a glance too late at most.
+func (k *hopWait) watch() {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
 	for {
@@ -65,39 +65,40 @@ func (k *lounge) watch() {
 		case <-tick.C:
 		}
 		k.mu.Lock()
-		if k.guest != nil && !k.late && now() >= k.until {
+		if k.link != nil && !k.late && now() >= k.until {
 			k.late = true
-			_ = k.guest.file.SetReadDeadline(time.Unix(1, 0)) // fails for a closed one, which nobody waits for
+			_ = k.link.file.SetReadDeadline(time.Unix(1, 0)) // fails for a closed one, which nobody waits for
 		}
 		k.mu.Unlock()
 	}
 }
 
 // adopt has l wait here from now on.
-func (k *lounge) adopt(l *link) error {
+func (k *hopWait) adopt(l *link) error {
 	if err := syscall.SetNonblock(l.fd, true); err != nil {
 		return fmt.Errorf("wait for a connection through Toxiproxy: %w", err)
 	}
 	file := os.NewFile(uintptr(l.fd), "hop")
 	raw, err := file.SyscallConn()
 	if err != nil {
+		l.fd = -1
 		return errors.Join(fmt.Errorf("wait for a connection through Toxiproxy: %w", err), file.Close())
 	}
-	l.lounge, l.file, l.raw = k, file, raw
+	l.hop, l.file, l.raw = k, file, raw
 	return nil
 }
 
 // wait is link.readable for a link that waits here. What came is in the link's buffer.
-func (k *lounge) wait(l *link, d time.Duration) bool {
+func (k *hopWait) wait(l *link, d time.Duration) bool {
 	k.mu.Lock()
-	k.guest, k.until = l, now()+d
+	k.link, k.until = l, now()+d
 	k.mu.Unlock()
 	err := l.raw.Read(func(uintptr) bool {
 		l.found = l.fill()
 		return l.found != waiting
 	})
 	k.mu.Lock()
-	k.guest = nil
+	k.link = nil
 	if k.late {
 		k.late = false
 		_ = l.file.SetReadDeadline(time.Time{}) // as above

@@ -25,11 +25,11 @@ type link struct {
 
 	blocks bool // the socket has a timeout, so that block may be used
 
-	// Of a link that leads through Toxiproxy; see lounge.
-	lounge *lounge
-	file   *os.File
-	raw    syscall.RawConn
-	found  progress // what the wait for it has found out: fill need not look again
+	// Of a link that leads through Toxiproxy; see hopWait.
+	hop   *hopWait
+	file  *os.File
+	raw   syscall.RawConn
+	found progress // what the wait for it has found out: fill need not look again
 }
 
 // progress says how far an answer has come.
@@ -108,7 +108,7 @@ func (l *link) send(b []byte) error {
 // readable waits up to d, in real time, for something to read.
 func (l *link) readable(d time.Duration) bool {
 	if l.file != nil && d > 0 {
-		return l.lounge.wait(l, d)
+		return l.hop.wait(l, d)
 	}
 	p := [1]pollfd{{fd: int32(l.fd), events: pollin}}
 	return poll(p[:], d) > 0

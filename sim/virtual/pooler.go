@@ -282,18 +282,19 @@ func (e *Engine) pooledRemains(name string) (why string, err error) {
 	return "", nil
 }
 
-// awaitUnpinned waits until a notification has gone where it goes behind a pooler that gives every transaction another
-// session. There is no client to hear it; but until the server session has passed it on and the pooler has thrown it
-// away, the next client of that session might. The server process has a signal pending until it begins to work on the
-// notification, and sleeps again when it has sent it; and the console answers after the pooler has read what came before.
-func (w *world) awaitUnpinned() {
+// awaitQuiet waits until what one session has done to others has arrived where it goes: a notification behind a pooler that gives
+// every transaction another session, or the end of a session. There may be no client to hear of it; but until the server session
+// has passed it on and the pooler has thrown it away, the next client of that session might. The server process has a
+// signal pending until it begins to work on it, and then sleeps again or is gone; and the console answers after the
+// pooler has read what came before.
+func (w *world) awaitQuiet() {
 	rows, err := w.eng.ask("sessions")
 	if err != nil {
 		w.fail(err)
 		return
 	}
 	for _, r := range rows {
-		if r[3] != "idle" || strings.HasPrefix(r[2], "simrun ") {
+		if !strings.HasPrefix(r[3], "idle") || strings.HasPrefix(r[2], "simrun ") {
 			continue
 		}
 		for began := now(); !atRest(r[0]) && now()-began < time.Second; {

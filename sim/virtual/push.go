@@ -36,7 +36,7 @@ func (w *world) pinned() bool { return w.run.Route.Stable() && !w.unpinned }
 // it on to the replicas.
 func (w *world) awaitNotifications(from *gate) {
 	if w.mixed || !w.pinned() {
-		defer w.awaitUnpinned()
+		defer w.awaitQuiet()
 	}
 	if !w.pinned() {
 		return

@@ -115,8 +115,9 @@ func (e *Engine) session(route sim.Route, s startup, name string, crowded bool) 
 	if err != nil || l.hello.failed != "" {
 		return l, err
 	}
-	if e.lounge != nil {
-		if err := e.lounge.adopt(l); err != nil {
+	if e.hopWait != nil {
+		if err := e.hopWait.adopt(l); err != nil {
+			l.close()
 			return nil, err
 		}
 	}

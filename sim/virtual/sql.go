@@ -16,6 +16,8 @@ type sqlInfo struct {
 	shares    bool // it may take one in shared mode, or end another session
 	releases  bool // it may let another session go on, though no transaction ends with it
 	writes    bool // it may write
+	calls     bool // it calls functions whose effects are not known
+	stops     bool // it may end another session
 	timers    bool // it may set a timeout of the server
 	clock     bool // it may read the database's clock
 	path      bool // it may change search_path, on which the virtual clock rests
@@ -72,7 +74,8 @@ func analyse(sql string) *sqlInfo {
 		}
 		return false
 	}
-	i.notifies = has("notify")
+	i.notifies = has("notify", "execute")
+	i.stops = has("pg_terminate", "execute")
 	i.listens = has("listen", "discard")
 	i.holds = has("advisory", "discard")
 	i.shares = has("_shared", "pg_terminate", "execute", "call ", "do ")
@@ -87,8 +90,9 @@ func analyse(sql string) *sqlInfo {
 	i.letsGo = i.ends || unlocks.MatchString(i.lower)
 	i.clock = mayTell.MatchString(i.lower)
 	for _, c := range calls.FindAllStringSubmatch(i.lower, -1) {
-		i.clock = i.clock || !timeless[c[1]]
+		i.calls = i.calls || !timeless[c[1]]
 	}
+	i.clock = i.clock || i.calls
 	// A function of somebody's, or a trigger, may lock whatever it likes.
 	if found := oneLock.FindAllStringSubmatch(i.lower, -1); !i.clock && !has("discard", "execute") && len(found) == strings.Count(i.lower, "advisory_") {
 		i.locksKnown = true
@@ -108,7 +112,7 @@ func analyse(sql string) *sqlInfo {
 // anything is what is known of a request whose SQL is not: it may do all that matters. Nothing but SQL begins to listen, sets a
 // timeout or the search path.
 func anything() *sqlInfo {
-	return &sqlInfo{notifies: true, holds: true, shares: true, releases: true, writes: true, clock: true, volatile: true, foreign: true}
+	return &sqlInfo{notifies: true, calls: true, stops: true, holds: true, shares: true, releases: true, writes: true, clock: true, volatile: true, foreign: true}
 }
 
 // merge is what several statements in one request may do together.
@@ -120,7 +124,7 @@ func merge(a, b *sqlInfo) *sqlInfo {
 		text: a.text + "; " + b.text, lower: a.lower + "; " + b.lower,
 		notifies: a.notifies || b.notifies, listens: a.listens || b.listens, holds: a.holds || b.holds, shares: a.shares || b.shares,
 		releases: a.releases || b.releases, timers: a.timers || b.timers, writes: a.writes || b.writes, clock: a.clock || b.clock, path: a.path || b.path,
-		wall: a.wall || b.wall, volatile: a.volatile || b.volatile, foreign: a.foreign || b.foreign,
+		wall: a.wall || b.wall, volatile: a.volatile || b.volatile, foreign: a.foreign || b.foreign, calls: a.calls || b.calls, stops: a.stops || b.stops,
 	}
 }
 

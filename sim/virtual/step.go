@@ -198,8 +198,12 @@ func (w *world) aftermath(g *gate, q *request, out []byte) {
 		g.wrote = false
 		w.readLedger()
 	}
-	if q.info.notifies {
+	hidden := q.info.writes || q.info.calls // a trigger or a function may do more than the text says
+	if q.info.notifies || hidden && w.eng.db.notifies {
 		g.notifies = true
+	}
+	if q.info.stops || hidden && w.eng.db.stops {
+		w.awaitQuiet()
 	}
 	if q.info.listens {
 		g.listens, g.marked = true, false
