@@ -61,10 +61,14 @@ func (f *finding) verdict(name string, h *sim.History) sim.Verdict {
 
 // unfit says why a history can hold nothing, "" when it can. What is violated in it is violated all the same.
 func unfit(h *sim.History) string {
-	for _, e := range h.Events {
-		if e.Kind == sim.EvFault && e.Op == sim.OpFailed {
-			return fmt.Sprintf("the harness could not carry out fault %d: %s", e.Fault, orUnknown(e.Reason))
+	var first *sim.Event // by its number: the order in which the events came to be written means nothing
+	for i, e := range h.Events {
+		if e.Kind == sim.EvFault && e.Op == sim.OpFailed && (first == nil || e.Seq < first.Seq) {
+			first = &h.Events[i]
 		}
+	}
+	if first != nil {
+		return fmt.Sprintf("the harness could not carry out fault %d: %s", first.Fault, orUnknown(first.Reason))
 	}
 	if !h.Complete {
 		return "the history was cut short: its closing line is missing"

@@ -133,6 +133,17 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
+// Of several faults that failed the first by number of its event is told, in whatever order they were written.
+func TestTheFirstFailedFault(t *testing.T) {
+	t.Parallel()
+	failed := func(seq, fault int) sim.Event {
+		return sim.Event{Seq: seq, Source: sim.FromEngine, Kind: sim.EvFault, Op: sim.OpFailed, Fault: fault, Reason: "no permission"}
+	}
+	for _, events := range [][]sim.Event{{failed(1, 2), failed(2, 1)}, {failed(2, 1), failed(1, 2)}} {
+		require.Equal(t, "the harness could not carry out fault 2: no permission", unfit(&sim.History{Complete: true, Events: events}))
+	}
+}
+
 func TestInfos(t *testing.T) {
 	t.Parallel()
 	require.Len(t, All(), len(judges))

@@ -112,7 +112,7 @@ func (w *world) residue(key int64, h hold, s span, allowed sim.Duration) sim.Vio
 	if !w.h.Header.Route.Stable() {
 		whose = "nobody believed to lead"
 		cause = "The lock was taken through a pooler in transaction or statement mode and stayed on the pooled backend when its client had gone. Probe the session before taking the lock."
-	} else if l := w.lives[h.who()]; l != nil && l.down != nil && l.down.At <= s.to {
+	} else if l := w.lives[h.who()]; l != nil && l.down != nil && s.to-max(s.from, l.down.At) > allowed {
 		whose = "its owner was dead"
 		cause = "The server has not noticed that the client is gone. Give the lease session a time to live on the server (idle_session_timeout)."
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,6 +21,11 @@ type Plan struct {
 	Picks   []int      `yaml:"picks,omitempty" json:"picks,omitempty"`   // which of several steps due at one instant goes first; 0 when used up
 	Phase   []Duration `yaml:"phase,omitempty" json:"phase,omitempty"`   // start of each replica; wraps round
 	Horizon Duration   `yaml:"horizon" json:"horizon"`                   // the replicas are stopped then
+}
+
+// Has reports whether a fault of that kind is planned.
+func (p Plan) Has(kind FaultKind) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == kind })
 }
 
 // Key is a short name for the plan, the same for equal plans.

@@ -225,6 +225,11 @@ func (w *world) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.run.Plan.Has(sim.PostgresRestart) { // not just before the crash: what is not flushed by then is lost, as it should be
+		if err := w.e.cfg.Server.Checkpoint(ctx); err != nil {
+			return err
+		}
+	}
 	w.database = w.e.cfg.Server.NewDatabaseName()
 	if err := w.e.cfg.Server.CreateDatabase(ctx, w.database, template); err != nil {
 		return err

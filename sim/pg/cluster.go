@@ -27,6 +27,10 @@ const (
 	localUser = "simrun"
 	// startPatience bounds the wait for a server to accept connections.
 	startPatience = 30 * time.Second
+	// recoveryPatience bounds it for a server that says that it is starting up.
+	recoveryPatience = 5 * time.Minute
+	// cannotConnectNow is the SQLSTATE of a server that starts up or shuts down.
+	cannotConnectNow = "57P03"
 	// room is what a cluster needs on disk, with some write-ahead log.
 	room = 200 << 20
 	// socketPathMax is how long the path of a Unix socket may be.
@@ -159,18 +163,23 @@ func (c *cluster) start(ctx context.Context) error {
 	return nil
 }
 
-// ready waits until the server accepts connections.
+// ready waits until the server accepts connections. One that says that it is still replaying its log after a crash gets more time.
 func (c *cluster) ready(ctx context.Context, child *proc.Child) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	patience := time.AfterFunc(startPatience, cancel)
+	defer patience.Stop()
 	cfg, err := c.config(superuser)
 	if err != nil {
 		return err
 	}
-	for {
+	for limit := time.Now().Add(recoveryPatience); ; {
 		conn, err := pgx.ConnectConfig(ctx, cfg)
 		if err == nil {
 			return conn.Close(ctx)
+		}
+		if hasCode(err, cannotConnectNow) && time.Now().Before(limit) {
+			patience.Reset(startPatience)
 		}
 		select {
 		case <-child.Done():

@@ -135,6 +135,17 @@ func TestRestart(t *testing.T) {
 	}
 	require.Error(t, s.Restart(ctx, "smart"))
 
+	// A crash has nothing of before a checkpoint to replay.
+	conn := connect(t, s, name, "checkpoint")
+	exec(t, conn, "INSERT INTO t DEFAULT VALUES")
+	written := value[string](t, conn, "SELECT pg_current_wal_insert_lsn()::text")
+	replays := func() bool {
+		return value[bool](t, conn, "SELECT redo_lsn < '"+written+"' FROM pg_control_checkpoint()")
+	}
+	require.True(t, replays())
+	require.NoError(t, s.Checkpoint(ctx))
+	require.False(t, replays())
+
 	// It dies by itself, and is brought back.
 	require.NoError(t, s.Alive())
 	control, err := s.Connect(ctx, "postgres", "")

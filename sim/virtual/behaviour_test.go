@@ -270,6 +270,41 @@ func TestServerTimers(t *testing.T) {
 	require.Equal(t, []string{"8.1s r2 UPDATE runs SET status = 'y' WHERE id = 1 57014", "20.1s r1 read 25P03", "32.06s r3 read 57P05"}, said(h), text(h))
 }
 
+// What a statement sets without naming it counts as well: a limit that was taken back ends nobody, and one that came as a parameter does.
+func TestServerTimersUnnamed(t *testing.T) {
+	e := newEngine(t)
+	ways := []func(ctx context.Context, env *sim.Env, c *pgx.Conn){
+		func(ctx context.Context, env *sim.Env, c *pgx.Conn) {
+			must(ctx, env, c, "SET idle_session_timeout = 30000", "RESET ALL")
+		},
+		func(ctx context.Context, env *sim.Env, c *pgx.Conn) {
+			must(ctx, env, c, "SET idle_session_timeout = 30000", "DISCARD ALL")
+		},
+		func(ctx context.Context, env *sim.Env, c *pgx.Conn) {
+			if _, err := c.Exec(ctx, "SELECT set_config($1, '30s', false)", "idle_session_timeout"); err != nil {
+				sayErr(env, "set_config", err)
+			}
+		},
+	}
+	h := twice(t, e, world1(len(ways), plan(100*sec), script(func(ctx context.Context, env *sim.Env) error {
+		c, err := dial(ctx, env, "work")
+		if err != nil {
+			return err
+		}
+		defer c.Close(context.WithoutCancel(ctx))
+		ways[env.Replica-1](ctx, env, c)
+		ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+		defer cancel()
+		_, err = c.WaitForNotification(ctx)
+		sayErr(env, "read", err)
+		return nil
+	}, rows)))
+	require.Len(t, said(h), 3, text(h))
+	for i, want := range []string{"r3 read 57P05", "r1 read", "r2 read"} {
+		require.Contains(t, said(h)[i], want, text(h))
+	}
+}
+
 // The database's clock is the bubble's, in and out of transactions, and may begin at any date.
 func TestDatabaseClock(t *testing.T) {
 	body := script(func(ctx context.Context, env *sim.Env) error {

@@ -45,6 +45,11 @@ func (e *Engine) prepare(ctx context.Context, run sim.Run, starts time.Time) err
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
+	if run.Plan.Has(sim.PostgresRestart) { // not just before the crash: what is not flushed by then is lost, as it should be
+		if err := e.server.Checkpoint(ctx); err != nil {
+			return err
+		}
+	}
 	key := run.Impl.Migrations
 	d := e.dbs[key]
 	if d == nil {

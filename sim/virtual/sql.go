@@ -81,7 +81,7 @@ func analyse(sql string) *sqlInfo {
 	i.shares = has("_shared", "pg_terminate", "execute", "call ", "do ")
 	i.releases = has("unlock", "discard", "rollback", "commit", "abort", "end", "prepare transaction", "pg_terminate", "pg_cancel")
 	i.writes = dml.MatchString(i.lower)
-	i.timers = has("_timeout")
+	i.timers = has("_timeout", "set_config", "reset", "discard", "execute")
 	i.path = has("search_path")
 	i.wall = wallTime.MatchString(i.lower)
 	i.volatile = unstable.MatchString(i.lower)
