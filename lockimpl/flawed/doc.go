@@ -52,5 +52,5 @@ var flaws = []Flaw{
 	naivePooled, runbookProbe, noHeartbeat, noFence,
 	unpinned, noGuard, selectOneHeartbeat, pidProbe, workOutlivesLock, errorIsLeader, lockLeak, idleLeader, cancelOnInfra,
 	recycledLease, slowRetry, noDeadline, keepsSocket, keyMismatch, rekeyed,
-	checkThenAct, forKeyShare, shareFirst, xactLock,
+	checkThenAct, forKeyShare, shareFirst, xactLock, pooledClose, leavesElection,
 }

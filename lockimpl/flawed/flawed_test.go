@@ -39,8 +39,7 @@ func setup(t *testing.T) *bench {
 	t.Helper()
 	dsn := pgtest.Database(t, lockimpl.SchemaSQL+publish.SchemaSQL)
 	b := &bench{t: t, connect: func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, dsn) }}
-	b.s = b.session()
-	require.NoError(t, b.s.Conn().QueryRow(context.Background(), "select pg_backend_pid()").Scan(&b.s.PID))
+	b.s = b.probed()
 	answer, err := session.Acquire(b.s, key)
 	require.NoError(t, err)
 	require.Equal(t, session.Acquired, answer)
@@ -58,6 +57,14 @@ func (b *bench) session() *session.Session {
 	return s
 }
 
+// probed is a session that knows its backend, as after the probe.
+func (b *bench) probed() *session.Session {
+	b.t.Helper()
+	s := b.session()
+	require.NoError(b.t, s.Conn().QueryRow(context.Background(), "select pg_backend_pid()").Scan(&s.PID))
+	return s
+}
+
 func TestEveryFlawIsDescribed(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -69,7 +76,7 @@ func TestEveryFlawIsDescribed(t *testing.T) {
 		require.Regexp(t, regexp.MustCompile(`^It[^.]* .*\([\w.-]+/[\w.-]+ #\d+\)\.$|^(The|Once|Every|Its) .*\([\w.-]+/[\w.-]+ #\d+\)\.$`), f.Models, f.Name)
 		require.NotPanics(t, func() { f.Break(1, 2, &lockimpl.Config{}, &publish.Config{}) }, f.Name)
 	}
-	require.Len(t, seen, 23)
+	require.Len(t, seen, 25)
 	require.IsIncreasing(t, names())
 }
 
@@ -232,4 +239,43 @@ func TestTrust(t *testing.T) {
 		require.Equal(t, f.Name == noHeartbeat.Name || f.Name == noDeadline.Name, forever, f.Name)
 	}
 	require.Zero(t, broken(noDeadline, 1).l.Deadline(time.Second))
+}
+
+// On the session on which it waited it asks. When that has ended the lock is free, and it does not ask any more.
+func TestLeavesTheElection(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	v := broken(leavesElection, 1)
+	waited, next := b.probed(), b.probed()
+	for k, want := range map[int64]string{key: session.Busy, key + 1: session.Acquired} {
+		answer, err := v.l.Acquire(waited, k)
+		require.NoError(t, err)
+		require.Equal(t, want, answer)
+	}
+	answer, err := v.l.Acquire(waited, key)
+	require.NoError(t, err)
+	require.Equal(t, session.Busy, answer)
+	waited.Discard("ended")
+	unlocked, err := session.Unlock(b.s, key)
+	require.NoError(t, err)
+	require.Equal(t, session.Unlocked, unlocked)
+	answer, err = v.l.Acquire(next, key)
+	require.NoError(t, err)
+	require.Equal(t, session.Busy, answer)
+	answer, err = session.Acquire(next, key)
+	require.NoError(t, err)
+	require.Equal(t, session.Acquired, answer)
+}
+
+// An unlock that failed leaves the lock with a session, and closing does not end it.
+func TestPooledClose(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	broken(pooledClose, 1).l.Discard(b.s, "unlock: "+session.Failed)
+	reason, err := session.Beat(context.Background(), b.s, b.id)
+	require.NoError(t, err)
+	require.Empty(t, reason, "the lock is still there")
+	broken(pooledClose, 1).l.Discard(b.s, "no term begun")
+	_, err = session.Beat(context.Background(), b.s, b.id)
+	require.Error(t, err)
 }
