@@ -106,7 +106,9 @@ func (t *Terminal) verdict(e sim.Entry, v sim.EntryVerdict) {
 	switch expected := isExpected(e, v.Invariant); {
 	case v.Status == sim.StatusViolated && len(v.Violations) > 0 && expected:
 		t.say(fmt.Sprintf("%s violated, as expected: %s", v.Invariant, v.Violations[0].Text))
-	case v.Status == sim.StatusViolated && len(v.Violations) > 0 && e.Status != sim.Passed:
+	case v.Status == sim.StatusViolated && len(v.Violations) > 0 && e.Status == sim.Passed:
+		t.say(fmt.Sprintf("%s violated, besides what was expected: %s", v.Invariant, v.Violations[0].Text))
+	case v.Status == sim.StatusViolated && len(v.Violations) > 0:
 		first := v.Violations[0]
 		t.say(fmt.Sprintf("%s violated at %.3fs: %s", v.Invariant, first.AtSeconds, first.Text))
 		if first.Cause != "" {

@@ -16,6 +16,7 @@ func cover(c *sim.Coverage, h *sim.History) {
 		*c = sim.Coverage{Faults: map[string]int{}, States: map[string]int{}, Statements: map[string]int{}}
 	}
 	state := map[int]string{}
+	planned := map[int]map[int]string{} // per fault that has its instant, the replicas' states just before it
 	for _, e := range h.Events {
 		switch e.Kind {
 		case sim.EvUp:
@@ -40,13 +41,21 @@ func cover(c *sim.Coverage, h *sim.History) {
 		case sim.EvDown:
 			state[e.Replica] = "down"
 		case sim.EvFault:
-			if e.Op != sim.OpPlanned || e.Fault < 1 || e.Fault > len(h.Header.Plan.Faults) {
+			if e.Fault < 1 || e.Fault > len(h.Header.Plan.Faults) {
 				continue
 			}
-			kind := string(h.Header.Plan.Faults[e.Fault-1].Kind)
-			for _, r := range e.Targets {
-				c.Faults[kind]++
-				c.States[kind+" while "+state[r]]++
+			switch f := h.Header.Plan.Faults[e.Fault-1]; {
+			case e.Op == sim.OpPlanned && f.Before == nil && f.After == nil:
+				planned[e.Fault] = maps.Clone(state)
+			case e.Op == sim.OpApplied:
+				c.Faults[string(f.Kind)]++
+				before, ok := planned[e.Fault]
+				if !ok {
+					before = state
+				}
+				for _, r := range e.Targets {
+					c.States[string(f.Kind)+" while "+before[r]]++
+				}
 			}
 		case sim.EvStatement:
 			c.Statements[statementKind(e.SQL)]++

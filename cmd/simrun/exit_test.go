@@ -133,6 +133,8 @@ func TestStatusOfAnEntry(t *testing.T) {
 		{"violated", sim.Entry{Verdicts: []sim.EntryVerdict{v(sim.StatusViolated)}}, nil, nil, sim.FailedEntry},
 		{"not enough happened", sim.Entry{Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, []string{"x"}, nil, sim.InconclusiveEntry},
 		{"a fault failed", sim.Entry{Faults: sim.FaultCounts{Failed: 1}, Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, nil, nil, sim.InconclusiveEntry},
+		{"no fault took effect", sim.Entry{Faults: sim.FaultCounts{Moot: 2}, Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, nil, nil, sim.InconclusiveEntry},
+		{"some faults took effect", sim.Entry{Faults: sim.FaultCounts{Applied: 1, Moot: 2}, Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, nil, nil, sim.Passed},
 		{"expected and found", sim.Entry{Expected: []string{"one-leader"}, Verdicts: []sim.EntryVerdict{v(sim.StatusViolated)}}, nil, nil, sim.Passed},
 		{"expected, not found", sim.Entry{Expected: []string{"one-leader"}, Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, nil, nil, sim.FailedEntry},
 		{"expected, inconclusive", sim.Entry{Expected: []string{"one-leader"}, Verdicts: []sim.EntryVerdict{v(sim.StatusInconclusive)}}, nil, nil, sim.FailedEntry},
@@ -143,6 +145,28 @@ func TestStatusOfAnEntry(t *testing.T) {
 		require.Equal(t, c.want, got, c.name)
 		require.Equal(t, got == sim.Passed, why == "", c.name)
 	}
+}
+
+// Only what took effect was exercised, in the state in which its target was just before.
+func TestCoverage(t *testing.T) {
+	t.Parallel()
+	h := &sim.History{Header: sim.Header{Plan: sim.Plan{Faults: []sim.Fault{
+		{Kind: sim.Kill}, {Kind: sim.Pause}, {Kind: sim.PostgresRestart}, {Kind: sim.CutReply, After: &sim.Trigger{}},
+	}}}}
+	fault := func(op string, n int, targets ...int) sim.Event {
+		return sim.Event{Kind: sim.EvFault, Op: op, Fault: n, Targets: targets}
+	}
+	h.Events = []sim.Event{
+		{Kind: sim.EvUp, Replica: 1}, fault(sim.OpPlanned, 4), {Kind: sim.EvLead, Replica: 1},
+		fault(sim.OpPlanned, 1, 1), {Kind: sim.EvDown, Replica: 1}, fault(sim.OpApplied, 1, 1),
+		fault(sim.OpPlanned, 2, 1), fault(sim.OpMoot, 2, 1),
+		{Kind: sim.EvUp, Replica: 1}, {Kind: sim.EvTick, Op: sim.OpBegin, Replica: 1}, fault(sim.OpApplied, 4, 1),
+		fault(sim.OpPlanned, 3), fault(sim.OpApplied, 3),
+	}
+	var c sim.Coverage
+	cover(&c, h)
+	require.Equal(t, map[string]int{"kill": 1, "postgres-restart": 1, "cut-reply": 1}, c.Faults)
+	require.Equal(t, map[string]int{"kill while leading": 1, "cut-reply while publishing": 1}, c.States)
 }
 
 // How it was judged is said of an entry where it was the same in all schedules.

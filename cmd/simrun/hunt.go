@@ -41,7 +41,7 @@ known bug is worth nothing, so the number of schedules it takes is printed. Exit
 	fl.IntVar(&f.schedules, "schedules", huntLimit, "give up after so many schedules")
 	fl.Uint64Var(&f.seed, "seed", 0, "seed of the schedules (default: random, and printed)")
 	fl.StringVar(&f.strategy, "strategy", "random", "how interleavings are chosen: random, pct or exhaustive")
-	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local or dsn (the address in SIMRUN_DSN)")
+	fl.StringVar(&f.postgres, "postgres", "auto", "local, dsn (the address in SIMRUN_DSN) or auto (dsn where SIMRUN_DSN is set, else local)")
 	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
 	fl.IntVar(&f.workers, "workers", min(2, runtime.NumCPU()), "flaws hunted at a time")
 	fl.DurationVar(&f.timeout, "timeout", time.Hour, "hard limit for the whole hunt")

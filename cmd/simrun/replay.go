@@ -44,7 +44,7 @@ violation was not reproduced, 0 when an unexpected one was not.`,
 	fl := c.Flags()
 	fl.IntVarP(&n, "times", "n", 0, "how often (default: virtual 20, live 3)")
 	fl.StringVar(&f.engine, "engine", "", "the engine, instead of the one it was found with")
-	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local or dsn (the address in SIMRUN_DSN)")
+	fl.StringVar(&f.postgres, "postgres", "auto", "local, dsn (the address in SIMRUN_DSN) or auto (dsn where SIMRUN_DSN is set, else local)")
 	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
 	fl.DurationVar(&f.timeout, "timeout", time.Hour, "hard limit for the whole replay")
 	return c
@@ -177,6 +177,8 @@ func judgeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "judge DIR|HISTORY.jsonl ...",
 		Short: "Judge saved histories again, without a database",
+		Long: `Judge saved histories again, without a database. What a scenario requires (require) is not counted again: it is a matter of all
+schedules of a run, and of those that passed only the first history is kept.`,
 		Example: `  simrun judge simrun-out/latest
   simrun judge simrun-out/latest/histories/steady.direct.reference.0.jsonl --invariant one-leader`,
 		Args: cobra.MinimumNArgs(1),
@@ -244,6 +246,10 @@ type judged struct {
 func (g *judged) print(w io.Writer, file string, h *sim.History, names []string) {
 	if len(names) == 0 {
 		names = h.Header.Scenario.Invariants
+	}
+	if len(names) == 0 {
+		fmt.Fprintf(w, "%-12s %s: its scenario names no invariant; give one with --invariant\n", sim.StatusInconclusive, filepath.Base(file))
+		g.inconclusive = true
 	}
 	for _, v := range invariants.Check(names, h) {
 		note := ""

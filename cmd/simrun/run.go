@@ -18,6 +18,7 @@ import (
 	"github.com/seed-aafb3a99/simrun/reports"
 	"github.com/seed-aafb3a99/simrun/scenarios"
 	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/pg"
 	"github.com/seed-aafb3a99/simrun/sim/replica"
 	"github.com/spf13/cobra"
 )
@@ -102,7 +103,7 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
 	fl.DurationVar(&f.budget, "for", 0, "wall time to spend on each scenario, route and implementation, instead of a number of schedules")
 	fl.StringVar(&f.strategy, "strategy", "random", "how interleavings are chosen: random, pct (probabilistic concurrency testing) or exhaustive (all of those at one instant)")
 	fl.BoolVar(&f.selfcheck, "selfcheck", os.Getenv("CI") != "", "virtual: run one plan in five twice and stop when the histories differ (on in CI)")
-	fl.StringVar(&f.postgres, "postgres", "auto", "auto, local (binaries on this machine) or dsn (the address in SIMRUN_DSN)")
+	fl.StringVar(&f.postgres, "postgres", "auto", "local (binaries on this machine), dsn (the address in SIMRUN_DSN) or auto (dsn where SIMRUN_DSN is set, else local)")
 	fl.StringVar(&f.out, "out", "simrun-out", "folder for results")
 	fl.StringVar(&f.junit, "junit", "", "write the JUnit file here as well")
 	fl.BoolVar(&f.json, "json", false, "print result.json on stdout, talk on stderr")
@@ -475,6 +476,9 @@ func (r *runner) entries(ctx context.Context, tasks []task) (_ []sim.Entry, err 
 	defer func() { err = errors.Join(err, w.close()) }()
 	r.result.Versions.Postgres, r.result.Versions.PgBouncer, r.result.Backend = w.postgres, w.pgbouncer, w.backend
 	fmt.Fprintf(r.talk, "postgres %s (%s)  pgbouncer %s  workers %d\n", w.postgres, w.backend, w.pgbouncer, len(w.pool))
+	if r.postgres == pg.Auto && w.backend == pg.DSN {
+		fmt.Fprintln(r.talk, "this is the server of SIMRUN_DSN, which is set: --postgres local starts one for this run")
+	}
 	for i := range tasks {
 		tasks[i].Out = r.out.dir
 		if r.engine == "virtual" || r.failed {

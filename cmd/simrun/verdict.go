@@ -158,6 +158,9 @@ func status(out *sim.Entry, missing []string, failure error) (string, string) {
 		first := slices.IndexFunc(out.Verdicts, func(v sim.EntryVerdict) bool { return v.Status == sim.StatusInconclusive })
 		return sim.InconclusiveEntry, fmt.Sprintf("%s is inconclusive: %s", strings.Join(inconclusive, ", "), out.Verdicts[first].Reason)
 	}
+	if out.Faults.Moot > 0 && out.Faults.Applied == 0 {
+		return sim.InconclusiveEntry, fmt.Sprintf("nothing was broken: %s came to nothing, and none took effect; the report says why of each", plural(out.Faults.Moot, "planned fault"))
+	}
 	if len(missing) > 0 {
 		return sim.InconclusiveEntry, "not enough happened: " + strings.Join(missing, "; ")
 	}

@@ -156,6 +156,9 @@ func (w *world) poolerReload(ctx context.Context) (injection, error) {
 	if w.pooler == nil {
 		return injection{}, errNoPooler
 	}
+	if w.run.Route.PoolMode() != pgbouncer.Session {
+		return injection{}, errMoot("the pooler is not in session mode")
+	}
 	if err := w.reload(ctx, pgbouncer.Transaction); err != nil {
 		return injection{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -268,6 +269,61 @@ func TestServerTimers(t *testing.T) {
 		return nil
 	}, rows)))
 	require.Equal(t, []string{"8.1s r2 UPDATE runs SET status = 'y' WHERE id = 1 57014", "20.1s r1 read 25P03", "32.06s r3 read 57P05"}, said(h), text(h))
+}
+
+// Of several connections that are cut at one instant each is heard of before the next, in the order in which they were opened.
+func TestCutTogether(t *testing.T) {
+	e := newEngine(t)
+	p := plan(30*sec, sim.Fault{Kind: sim.Disconnect, Target: sim.TargetAll, At: 10 * sec})
+	run := world1(2, p, script(func(ctx context.Context, env *sim.Env) error {
+		var all sync.WaitGroup
+		for i := range 6 {
+			c, err := dial(ctx, env, fmt.Sprintf("c%d", i))
+			if err != nil {
+				return err
+			}
+			all.Go(func() {
+				_, err := c.WaitForNotification(ctx)
+				sayErr(env, fmt.Sprintf("c%d", i), err)
+				_ = c.Close(context.WithoutCancel(ctx))
+			})
+		}
+		all.Wait()
+		return nil
+	}, rows))
+	run.Route = sim.PgBouncerSession // whose sessions end at once, so that the next one is cut before anybody has run
+	h := twice(t, e, run)
+	var order []string
+	for _, s := range said(h) {
+		order = append(order, strings.Join(strings.Fields(s)[1:3], " "))
+	}
+	require.Equal(t, []string{"r1 c0", "r1 c1", "r1 c2", "r1 c3", "r1 c4", "r1 c5", "r2 c0", "r2 c1", "r2 c2", "r2 c3", "r2 c4", "r2 c5"}, order, text(h))
+}
+
+// A process that is killed while it is paused may have had several requests to send, also such as end a session.
+func TestKilledWhilePaused(t *testing.T) {
+	e := newEngine(t)
+	p := plan(30*sec, sim.Fault{Kind: sim.Pause, Target: "1", At: 10 * sec, For: 10 * sec}, sim.Fault{Kind: sim.Kill, Target: "1", At: 15 * sec})
+	h := twice(t, e, world1(1, p, script(func(ctx context.Context, env *sim.Env) error {
+		for i := range 4 {
+			c, err := dial(ctx, env, fmt.Sprintf("c%d", i))
+			if err != nil {
+				return err
+			}
+			go func() {
+				time.Sleep(12 * time.Second)
+				switch i {
+				case 0, 2:
+					_ = c.Close(context.WithoutCancel(ctx))
+				default:
+					_, _ = c.Exec(ctx, "SELECT 1")
+				}
+			}()
+		}
+		<-ctx.Done()
+		return nil
+	}, rows)))
+	require.Contains(t, text(h), "sessions of the process gone from the server")
 }
 
 // What a statement sets without naming it counts as well: a limit that was taken back ends nobody, and one that came as a parameter does.

@@ -214,6 +214,9 @@ func poolerNoise(w *world, _ *fault, _ []*replica, _ *request) outcome {
 
 // connectionsExhausted takes every connection the server has left for ordinary roles.
 func connectionsExhausted(w *world, _ *fault, _ []*replica, _ *request) outcome {
+	if !w.eng.server.Owned() {
+		return outcome{moot: "the server is a given one: its other users need their connections"}
+	}
 	if w.run.Route.Pooled() {
 		return outcome{moot: "behind a pooler the pool's size is the limit"}
 	}

@@ -103,10 +103,11 @@ func kill(w *world, x *fault, targets []*replica, _ *request) outcome {
 	n := 0
 	for _, r := range targets {
 		r.dead, r.down, r.leading, r.paused = true, true, 0, 0
-		for _, q := range r.outbox {
+		out := r.outbox
+		r.outbox, r.deferred = nil, nil // first: to ignore a request may end its session, which looks for more of them
+		for _, q := range out {
 			w.ignore(q)
 		}
-		r.outbox, r.deferred = nil, nil
 		w.record(sim.Event{Kind: sim.EvDown, Replica: r.num, Incarnation: r.inc, Fault: x.num, Reason: string(sim.Kill)})
 		n += w.cutAll(r, errReset)
 		r.cancel()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"syscall"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -318,11 +319,21 @@ func (w *world) hang(g *gate, why error) {
 	g.queue = nil
 	if why != nil {
 		g.sever(why)
+		w.react()
 	}
 	if g.link != nil {
 		w.endSession(g)
 		w.settle(nil)
 	}
+}
+
+// react lets the replicas do what an event makes them do, before the next event of the same instant: of two goroutines that are woken
+// together nobody knows which runs first.
+func (w *world) react() {
+	working := w.eng.working.Swap(false) // who spins now is found out
+	w.eng.beat.Add(1)
+	synctest.Wait()
+	w.eng.working.Store(working)
 }
 
 // cause is the errno in an error of ours.
