@@ -153,6 +153,9 @@ func (w *world) lateEffect(g *lateGroup) sim.Violation {
 	case n.term != 0:
 		begun = fmt.Sprintf("after %s had begun term %d at %s", successor, n.term, sec(n.at))
 	}
+	if e.At < n.at {
+		begun += " (the commits came in this order; the times are those of the statements before)"
+	}
 	v := sim.Violation{
 		At:       e.At,
 		Replicas: replicas(e.who.replica, n.who.replica),

@@ -163,7 +163,7 @@ func problemText(e sim.Entry) string {
 		fmt.Fprintf(&b, "- %s\n", markdown(cmp.Or(e.Reason, "no reason is given")))
 	}
 	for _, c := range e.Counterexamples {
-		fmt.Fprintf(&b, "- minimal schedule for %s: %s\n", markdown(c.Invariant), markdown(cmp.Or(strings.Join(c.Schedule, "; "), noFault)))
+		fmt.Fprintf(&b, "- %s for %s: %s\n", c.Title(), markdown(c.Invariant), markdown(cmp.Or(strings.Join(c.Schedule, "; "), noFault)))
 		if c.Replay != "" {
 			fmt.Fprintf(&b, "\n  ```sh\n  %s\n  ```\n", printable(c.Replay))
 		}

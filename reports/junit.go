@@ -79,7 +79,7 @@ func invariantCase(class string, e sim.Entry, v sim.EntryVerdict) junit.Testcase
 	}
 	for _, ce := range e.Counterexamples {
 		if ce.Invariant == v.Invariant {
-			said = append(said, "minimal schedule: "+cmp.Or(strings.Join(ce.Schedule, "; "), noFault), "replay: "+ce.Replay)
+			said = append(said, ce.Title()+": "+cmp.Or(strings.Join(ce.Schedule, "; "), noFault), "replay: "+ce.Replay)
 		}
 	}
 	text := lines(said)

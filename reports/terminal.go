@@ -123,7 +123,7 @@ func (t *Terminal) verdict(e sim.Entry, v sim.EntryVerdict) {
 }
 
 func (t *Terminal) counterexample(e sim.Entry, c sim.CounterSummary) {
-	head := fmt.Sprintf("minimal schedule for %s (%s, %s", c.Invariant, plural(c.Replicas, "replica"), plural(c.Faults, "fault"))
+	head := fmt.Sprintf("%s for %s (%s, %s", c.Title(), c.Invariant, plural(c.Replicas, "replica"), plural(c.Faults, "fault"))
 	if c.Reproduced != "" {
 		head += ", reproduced " + c.Reproduced
 	}

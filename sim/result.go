@@ -138,6 +138,15 @@ type CounterSummary struct {
 	Live       string   `json:"live,omitempty"`       // "9/10"
 	Replay     string   `json:"replay"`               // the command line
 	History    string   `json:"history,omitempty"`    // the failing history, relative to result.json
+	AsFound    bool     `json:"as_found,omitempty"`   // nothing was shrunk: --no-shrink
+}
+
+// Title is what the schedule may be called.
+func (c CounterSummary) Title() string {
+	if c.AsFound {
+		return "schedule as found"
+	}
+	return "minimal schedule"
 }
 
 // CounterexampleVersion is the version of the counterexample's format.

@@ -162,7 +162,7 @@ func (j *job) confirm(ctx context.Context, ce *sim.Counterexample, first schedul
 	if !j.Shrink {
 		n = 1 // whoever does not want to wait for the smallest does not want to wait for proof either
 	}
-	sum := sim.CounterSummary{Invariant: ce.Invariant, Replicas: ce.Scenario.Replicas, Faults: len(ce.Plan.Faults), Schedule: []string{}}
+	sum := sim.CounterSummary{Invariant: ce.Invariant, Replicas: ce.Scenario.Replicas, Faults: len(ce.Plan.Faults), Schedule: []string{}, AsFound: !j.Shrink}
 	for _, f := range ce.Plan.Faults {
 		sum.Schedule = append(sum.Schedule, f.String())
 	}

@@ -321,9 +321,9 @@ func TestInfrastructureFailureLeavesTheRow(t *testing.T) {
 	tick := b.tick()
 	require.Equal(t, publish.TickError, tick.Outcome)
 	require.Equal(t, 1, tick.N, "the other row is published all the same")
-	require.Equal(t, "scheduled", b.status(1))
 	b.eventually(func() bool { return b.status(1) == "published" }, "the row was lost")
 	require.EqualValues(t, 2, b.value("select count(*) from published"))
+	require.EqualValues(t, 2, b.value("select id from published order by ctid limit 1"), "row 1 came with a later tick, which may be over by now")
 }
 
 // Rows that fail as if by the infrastructure, again and again, do not fill every list, and in the end they are cancelled, once
