@@ -75,7 +75,9 @@ func (d *deadline) set(at time.Time, wake func()) {
 		d.t.Stop()
 		d.t = nil
 	}
-	if d.at = at; !at.IsZero() {
+	// For one that has passed there is no timer: the caller wakes whoever waits. Go runs such a timer at once on the goroutine's thread, and its
+	// race detector (1.26) crashes when two threads do so together.
+	if d.at = at; !at.IsZero() && time.Now().Before(at) {
 		d.t = time.AfterFunc(time.Until(at), wake)
 	}
 }
