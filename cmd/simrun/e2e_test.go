@@ -242,6 +242,23 @@ func TestAGivenServer(t *testing.T) {
 	}))
 }
 
+// Who has set SIMRUN_DSN and not asked for that server is told that it is used; its connections are left to its other users, whatever the engine.
+func TestAGivenServerKeepsItsConnections(t *testing.T) {
+	t.Parallel()
+	dsn, _, _ := givenServer(t)
+	for _, engine := range []string{"virtual", "live"} {
+		dir := t.TempDir()
+		cmd := exec.Command(binary, "run", "connections-exhausted", "--engine", engine, "--schedules", "1", "--seed", "1", "--workers", "1")
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "SIMRUN_DSN="+dsn)
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err, string(out))
+		require.Equal(t, exitInconclusive, cmd.ProcessState.ExitCode(), string(out))
+		require.Contains(t, string(out), "--postgres local starts one")
+		require.Equal(t, sim.FaultCounts{Moot: 1}, result(t, dir).Scenarios[0].Faults, engine)
+	}
+}
+
 // Every interleaving of the start: what was covered is counted, and a violation found on the way can be had again.
 func TestExhaustive(t *testing.T) {
 	t.Parallel()

@@ -113,6 +113,7 @@ func hunt(ctx context.Context, stdout, stderr io.Writer, named []string, f runFl
 		tasks[i].Out = out.dir
 	}
 	fmt.Fprintf(stdout, "%s  seed %d  engine %s  postgres %s  pgbouncer %s\n", version(), f.seed, f.engine, w.postgres, w.pgbouncer)
+	w.sayGiven(stdout, f.postgres)
 	done := 0
 	watch := newWatch(stderr, nil, len(tasks))
 	entries, err := campaign(ctx, tasks, w.pool, func(e sim.Entry) {

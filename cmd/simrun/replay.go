@@ -95,6 +95,7 @@ func replay(ctx context.Context, stdout, stderr io.Writer, file string, f runFla
 	if err != nil {
 		return err
 	}
+	w.sayGiven(stdout, f.postgres)
 	watch := newWatch(stderr, nil, 0)
 	got, err := w.pool[0].replay(ctx, replayTask{Counterexample: *ce, Times: n, Out: out.dir}, func(s stage) { watch.at("replay", s) })
 	watch.close()

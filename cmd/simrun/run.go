@@ -18,7 +18,6 @@ import (
 	"github.com/seed-aafb3a99/simrun/reports"
 	"github.com/seed-aafb3a99/simrun/scenarios"
 	"github.com/seed-aafb3a99/simrun/sim"
-	"github.com/seed-aafb3a99/simrun/sim/pg"
 	"github.com/seed-aafb3a99/simrun/sim/replica"
 	"github.com/spf13/cobra"
 )
@@ -476,9 +475,7 @@ func (r *runner) entries(ctx context.Context, tasks []task) (_ []sim.Entry, err 
 	defer func() { err = errors.Join(err, w.close()) }()
 	r.result.Versions.Postgres, r.result.Versions.PgBouncer, r.result.Backend = w.postgres, w.pgbouncer, w.backend
 	fmt.Fprintf(r.talk, "postgres %s (%s)  pgbouncer %s  workers %d\n", w.postgres, w.backend, w.pgbouncer, len(w.pool))
-	if r.postgres == pg.Auto && w.backend == pg.DSN {
-		fmt.Fprintln(r.talk, "this is the server of SIMRUN_DSN, which is set: --postgres local starts one for this run")
-	}
+	w.sayGiven(r.talk, r.postgres)
 	for i := range tasks {
 		tasks[i].Out = r.out.dir
 		if r.engine == "virtual" || r.failed {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,4 +95,11 @@ func (w *world) close() error {
 		errs = append(errs, x.close())
 	}
 	return errors.Join(append(errs, w.run.Close())...)
+}
+
+// sayGiven says that a given server is used, to whoever has not asked for it.
+func (w *world) sayGiven(to io.Writer, asked string) {
+	if asked == pg.Auto && w.backend == pg.DSN {
+		fmt.Fprintln(to, "this is the server of SIMRUN_DSN, which is set: --postgres local starts one for this run")
+	}
 }
