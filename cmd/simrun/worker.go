@@ -104,7 +104,7 @@ func (x *remote) start(ctx context.Context) error {
 	}
 	child, err := x.run.Start(proc.Spec{
 		Name: "worker", Dir: here, Path: self(), Args: []string{workerVerb}, StdinPipe: true, Stdout: x.log, Stderr: x.log,
-		ExtraFiles: []*os.File{wr}, Env: append(os.Environ(), "GOMAXPROCS=1"),
+		ExtraFiles: []*os.File{wr}, Env: workerEnv(),
 	})
 	if err != nil {
 		rd.Close()
@@ -114,6 +114,12 @@ func (x *remote) start(ctx context.Context) error {
 	a, err := x.ask(ctx, workerOrder{Setup: &x.setup}, nil)
 	x.postgres, x.backend = a.Postgres, a.Backend
 	return err
+}
+
+// workerEnv has the settings of Go's runtime: one processor, since only one goroutine of a bubble runs at a time, and, unless the
+// user says otherwise, a garbage collector that comes less often, since little of what a run makes is kept.
+func workerEnv() []string {
+	return append(append([]string{"GOGC=400"}, os.Environ()...), "GOMAXPROCS=1")
 }
 
 func (x *remote) send(o workerOrder) error {

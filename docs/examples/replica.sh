@@ -77,8 +77,8 @@ until [ "$order" = stop ]; do
 	psql=$PSQL_PID
 	exec 8<&"${PSQL[0]}" 9>&"${PSQL[1]}"
 	# So that the server does not keep the lock for a client that is cut off.
-	case $ttl in -*) ;; *) ask "SET idle_session_timeout = '${ttl}s'" ;; esac
-	if acquire; then
+	# A session that gave no answer is not used: the answer may yet come, and would be taken for that to the next question.
+	if case $ttl in -*) ;; *) ask "SET idle_session_timeout = '${ttl}s'" ;; esac && acquire; then
 		report "\"kind\":\"lead\",\"session\":\"$session\""
 		while work && pause "$tick"; do :; done
 		report '"kind":"end"'

@@ -122,7 +122,7 @@ type worker struct {
 
 func startBench(t *testing.T, n int) *worker {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestBenchWorker$", "-test.count=1")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", benchWorker, n), "GOMAXPROCS=1")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", benchWorker, n), "GOMAXPROCS=1", "GOGC=400") // as simrun's workers have it
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)

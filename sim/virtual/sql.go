@@ -43,7 +43,9 @@ var (
 	spaces   = regexp.MustCompile(`\s+`)
 	calls    = regexp.MustCompile(`([a-z_][a-z0-9_.]*)\s*\(`)
 	wallTime = regexp.MustCompile(`\b(current_timestamp|current_time|current_date|localtimestamp|localtime|timeofday)\b|pg_catalog\.(now|clock_timestamp)|'(now|today|tomorrow|yesterday)'`)
-	mayTell  = regexp.MustCompile(`\b(insert|update|delete|merge|call|do|execute|commit|end|now|time|timestamp|date|refresh|copy|fetch)\b`)
+	mayTell  = regexp.MustCompile(`\b(insert|update|delete|merge|call|do|execute|commit|now|time|timestamp|date|refresh|copy|fetch)\b`)
+	endWord  = regexp.MustCompile(`\bend\b`)
+	caseWord = regexp.MustCompile(`\bcase\b`)
 	dml      = regexp.MustCompile(`\b(insert|update|delete|merge|call|copy|do)\b`)
 	unstable = regexp.MustCompile(`pid|xid|xact|oid|ctid|xmin|xmax|pg_stat|pg_locks|inet_|random|uuid|version|txid|pg_settings|lsn|advisory`)
 	oneLock  = regexp.MustCompile(`\bpg_(?:try_)?advisory_(?:xact_)?(?:un)?lock(?:_shared)?\s*\(\s*(\$?)(-?\d{1,18})(?:\s*::\s*(?:bigint|int8))?\s*\)`)
@@ -88,7 +90,8 @@ func analyse(sql string) *sqlInfo {
 	i.ends = endsTx.MatchString(i.lower)
 	i.locksOnly = takes.MatchString(i.lower)
 	i.letsGo = i.ends || unlocks.MatchString(i.lower)
-	i.clock = mayTell.MatchString(i.lower)
+	// An END that closes no CASE is a COMMIT.
+	i.clock = mayTell.MatchString(i.lower) || len(endWord.FindAllString(i.lower, -1)) > len(caseWord.FindAllString(i.lower, -1))
 	for _, c := range calls.FindAllStringSubmatch(i.lower, -1) {
 		i.calls = i.calls || !timeless[c[1]]
 	}
