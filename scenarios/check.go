@@ -237,7 +237,7 @@ func (c *checker) fault(i int) {
 			c.say(path+".for", fmt.Sprintf("%s is over at once and takes no `for`", f.Kind), "take the line out")
 		}
 	}
-	if f.Weight < 0 || f.Weight > 10 {
+	if c.has(path+".weight") && c.good(path+".weight") && f.Weight < 1 || f.Weight > 10 {
 		c.say(path+".weight", fmt.Sprintf("weight is in how many of ten plans the fault is drawn: from 1 to 10, not %d", f.Weight), "")
 	}
 	if c.has(path+".count") && c.good(path+".count") && (f.Count.To < 1 || f.Count.To > maxCount) {

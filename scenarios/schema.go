@@ -198,7 +198,7 @@ var limits = map[string]schema{
 	"invariants":                   {"minItems": 1, "uniqueItems": true},
 	"pool.size":                    {"minimum": 0, "maximum": maxPool},
 	"workload.rows":                {"minimum": 0, "maximum": maxRows},
-	"faults[].weight":              {"minimum": 0, "maximum": 10},
+	"faults[].weight":              {"minimum": 1, "maximum": 10},
 	"faults[].before.pattern":      {"pattern": `\S`},
 	"faults[].after.pattern":       {"pattern": `\S`},
 	"plan.faults[].before.pattern": {"pattern": `\S`},

@@ -93,7 +93,7 @@ func TestSchemaRefusesWhatTheReaderRefuses(t *testing.T) {
 		{"retry: 5s", "retry: 5"}, {"retry: 5s", "retry: soon"}, {"retry: 5s", "retry: 5 s"}, {"rows: 10", "rows: -1"},
 		{"kind: kill", "kind: kil"}, {"kind: kill, ", ""}, {"target: leader, ", ""}, {"target: leader", "target: boss"}, {"target: 2", "target: 0"},
 		{"window: 5s..10s, ", ""}, {"window: 5s..10s", "window: 5s-10s"}, {", for: 5s", ""}, {"after: {", "for: 5s, after: {"}, {"pattern: commit, ", ""}, {"nth: 1..3", "nth: many"},
-		{"after: {", "before: {pattern: x}, after: {"}, {"kind: kill, target: leader", "kind: postgres-restart, target: leader"}, {"{kind: kill", "{weight: 11, kind: kill"},
+		{"after: {", "before: {pattern: x}, after: {"}, {"kind: kill, target: leader", "kind: postgres-restart, target: leader"}, {"{kind: kill", "{weight: 11, kind: kill"}, {"{kind: kill", "{weight: 0, kind: kill"},
 		{"duration: 70s\n", ""}, {"duration: 70s", "duration: 70"}, {"invariants: [one-leader, failover]", "invariants: []"}, {"[one-leader, failover]", "[one-leader, failover, one-leader]"},
 		{"[one-leader, failover]", "[one-leader, failover, luck]"}, {"what: elections", "what: luck"}, {"at_least: 1", "at_least: 0"}, {", at_least: 1", ""},
 		{"impl: slow-retry", "impl: nobody"}, {"invariant: failover", "invariant: luck"}, {"replicas: 3", "replicas: 3\nimpl: reference\nimpls: [no-fence]"},
@@ -168,7 +168,7 @@ func TestSchemaAcceptsWhatTheReaderAccepts(t *testing.T) {
 	s := compiled(t, someImpls, someInvariants)
 	for _, c := range []struct{ old, new string }{
 		{"retry: 5s", "retry: 0m5.5s"}, {"retry: 5s", "retry: 5000ms"}, {"window: 5s..10s", "window: 0..10s"}, {"window: 5s..10s", "window: 0"}, {"window: 5s..10s", "window: .5s"}, {"target: 2", `target: "2"`},
-		{"target: 2", "target: standby"}, {"nth: 1..3", "nth: 2"}, {"nth: 1..3", `nth: "2"`}, {"{kind: kill", "{count: 1..2, weight: 0, kind: kill"}, {"{kind: kill", "{count: 2, kind: kill"},
+		{"target: 2", "target: standby"}, {"nth: 1..3", "nth: 2"}, {"nth: 1..3", `nth: "2"`}, {"{kind: kill", "{count: 1..2, weight: 1, kind: kill"}, {"{kind: kill", "{count: 2, kind: kill"},
 		{"replicas: 3", "replicas: 3\nimpl: exec:./mine --fast"}, {"replicas: 3", "replicas: 3\nimpls: [no-fence, 'exec:./mine']"}, {"impl: slow-retry", "impl: any"}, {"replicas: 3", "replicas: 3\nbelief_overlap: 0s"},
 		{"replicas: 3", "replicas: 3\nphase: 0s..2s\nstarts_at: 2026-03-08T01:30:00-05:00"}, {"ttl: -1s", "ttl: -0.5h"}, {"workload: {rows: 10, every: 1s}", "workload: {rows: 10, every: 0}"},
 		{"replicas: 3", "replicas: 3\nplan: {v: 1, horizon: 70s, faults: [{kind: kill, target: leader, at: 1s, for: 2s}, {kind: cut-reply, target: 1, at: 0s, before: {pattern: x, nth: 2}}], delays: [[{req: 1ms, resp: 0s}], []], picks: [0, 3], phase: [0s]}"},

@@ -138,6 +138,8 @@ func TestStatusOfAnEntry(t *testing.T) {
 		{"expected and found", sim.Entry{Expected: []string{"one-leader"}, Verdicts: []sim.EntryVerdict{v(sim.StatusViolated)}}, nil, nil, sim.Passed},
 		{"expected, not found", sim.Entry{Expected: []string{"one-leader"}, Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, nil, nil, sim.FailedEntry},
 		{"expected, inconclusive", sim.Entry{Expected: []string{"one-leader"}, Verdicts: []sim.EntryVerdict{v(sim.StatusInconclusive)}}, nil, nil, sim.FailedEntry},
+		{"expected, nothing broken", sim.Entry{Expected: []string{"one-leader"}, Faults: sim.FaultCounts{Moot: 1}, Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, nil, nil, sim.InconclusiveEntry},
+		{"expected, something broken", sim.Entry{Expected: []string{"one-leader"}, Faults: sim.FaultCounts{Moot: 1, Applied: 1}, Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, nil, nil, sim.FailedEntry},
 		{"harness", sim.Entry{Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, nil, errors.New("x"), sim.ErrorEntry},
 		{"self-check", sim.Entry{Verdicts: []sim.EntryVerdict{v(sim.StatusHeld)}}, nil, &divergence{}, sim.InconclusiveEntry},
 	} {

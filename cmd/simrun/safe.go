@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -27,8 +28,12 @@ func raw(w io.Writer) io.Writer {
 	return w
 }
 
-// printable replaces what a terminal might obey or could not show.
+// secrets are passwords in addresses, such as one that was given where a scenario's name belongs.
+var secrets = regexp.MustCompile(`(://[^\s:/@]*:|(?i:\bpassword)\s*=\s*)('[^']*'|[^\s@]+)`)
+
+// printable replaces what a terminal might obey or could not show, and the passwords of addresses: a log of CI is read by many.
 func printable(s string) string {
+	s = secrets.ReplaceAllString(s, "${1}***")
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && (r == utf8.RuneError || !unicode.IsPrint(r)) {
 			return '\uFFFD'

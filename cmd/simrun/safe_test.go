@@ -23,6 +23,23 @@ func TestSafeWriter(t *testing.T) {
 	require.Equal(t, "a\tb\nü \uFFFD]0;owned\uFFFD\uFFFD\uFFFD\uFFFD", b.String())
 }
 
+// An address that stands where something else belongs is not repeated with its password.
+func TestNoPasswords(t *testing.T) {
+	t.Parallel()
+	for _, secret := range []string{"postgres://app:s3cret@db/app", "postgres://:s3cret@db", "host=db password=s3cret", "PASSWORD = 's3cret s3cret' host=db"} {
+		for _, args := range [][]string{
+			{"run", secret}, {"explain", secret}, {"validate", secret}, {"replay", secret}, {"judge", secret}, {"report", secret}, {"hunt", secret}, {"probe", secret},
+			{"new", secret}, {"run", "--impl", secret}, {"run", "--route", secret}, {"run", "--postgres", secret}, {"run", "steady", "--seed", secret}, {secret},
+		} {
+			out, errs, status := simrun(t, t.TempDir(), args...)
+			require.NotZero(t, status, args)
+			require.NotEmpty(t, out+errs, args)
+			require.NotContains(t, out+errs, "s3cret", args)
+		}
+	}
+	require.Equal(t, "postgres://app:***@db/app?x=1 and no password: a@b", printable("postgres://app:s3@db/app?x=1 and no password: a@b"))
+}
+
 // Whatever a file is called and says, no command of simrun hands the terminal a command of its own.
 func TestNoEscapeSequences(t *testing.T) {
 	t.Parallel()

@@ -143,6 +143,9 @@ func status(out *sim.Entry, missing []string, failure error) (string, string) {
 				absent = append(absent, name)
 			}
 		}
+		if len(absent) > 0 && out.Faults.Moot > 0 && out.Faults.Applied == 0 {
+			return sim.InconclusiveEntry, "expected a violation of " + strings.Join(absent, ", ") + "; " + nothingBroken(out)
+		}
 		if len(absent) > 0 {
 			return sim.FailedEntry, "expected a violation of " + strings.Join(absent, ", ") + " and found none"
 		}
@@ -159,7 +162,7 @@ func status(out *sim.Entry, missing []string, failure error) (string, string) {
 		return sim.InconclusiveEntry, fmt.Sprintf("%s is inconclusive: %s", strings.Join(inconclusive, ", "), out.Verdicts[first].Reason)
 	}
 	if out.Faults.Moot > 0 && out.Faults.Applied == 0 {
-		return sim.InconclusiveEntry, fmt.Sprintf("nothing was broken: %s came to nothing, and none took effect; the report says why of each", plural(out.Faults.Moot, "planned fault"))
+		return sim.InconclusiveEntry, nothingBroken(out)
 	}
 	if len(missing) > 0 {
 		return sim.InconclusiveEntry, "not enough happened: " + strings.Join(missing, "; ")
@@ -168,6 +171,10 @@ func status(out *sim.Entry, missing []string, failure error) (string, string) {
 		return sim.InconclusiveEntry, "no invariant was judged"
 	}
 	return sim.Passed, ""
+}
+
+func nothingBroken(out *sim.Entry) string {
+	return fmt.Sprintf("nothing was broken: %s came to nothing, and none took effect; the report says why of each", plural(out.Faults.Moot, "planned fault"))
 }
 
 // exitStatus is the run's exit status and its reason in one sentence.
