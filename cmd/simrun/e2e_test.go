@@ -52,7 +52,7 @@ func TestTwoLeadersBehindAPooler(t *testing.T) {
 func TestTheReferenceRefusesThePooler(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PGOPTIONS", "-c no.such=thing") // a user's settings are about the user's servers
-	out, errs, status := simrun(t, dir, "run", "two-leaders-pooler", "--impl", "reference", "--seed", "1", "--engine", "live", "--schedules", "1")
+	out, errs, status := simrun(t, dir, "run", "two-leaders-pooler", "--impl", "reference", "--seed", "1", "--engine", "live", "--schedules", "2")
 	require.Zero(t, status, out+errs)
 	e := result(t, dir).Scenarios[0]
 	require.GreaterOrEqual(t, e.Require["refusals"].Seen, 2)

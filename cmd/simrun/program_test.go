@@ -241,7 +241,7 @@ func TestTheExamples(t *testing.T) {
 func TestAProgramBehindAPooler(t *testing.T) {
 	t.Parallel()
 	dir := python(t)
-	out, errs, status := simrun(t, dir, "run", "two-leaders-pooler", "--impl", "exec:./replica.py", "--schedules", "1", "--seed", "1", "--no-shrink")
+	out, errs, status := simrun(t, dir, "run", "two-leaders-pooler", "--impl", "exec:./replica.py", "--schedules", "3", "--seed", "1", "--no-shrink")
 	require.Equal(t, exitViolated, status, out+errs)
 	// Which rule is broken first depends on who reports first: two believe, or one believes while another one's session has the lock.
 	require.Regexp(t, `one-leader violated .*(both believed to lead|believed to lead from .* while a session of)`, out)
