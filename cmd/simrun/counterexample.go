@@ -106,11 +106,31 @@ func (j *job) shrinkInto(ctx context.Context, ce *sim.Counterexample) {
 	for n := 2; n < j.Scenario.Replicas && ctx.Err() == nil; n++ {
 		fewer := j.Scenario
 		fewer.Replicas = n
-		if fails(fewer)(ce.Plan) {
+		if fails(fewer)(ce.Plan) || j.Strategy != exhaustive && j.drawAnew(ctx, ce, fewer, fails(fewer)) {
 			ce.Scenario = fewer
 			return
 		}
 	}
+}
+
+// drawnAnew is how many schedules with fewer replicas are tried where the smallest one needs all of them.
+const drawnAnew = 4
+
+// drawAnew looks for a schedule of a scenario with fewer replicas that fails, and that is as small otherwise: with one replica less
+// another one leads, and a plan made for the one may miss the other.
+func (j *job) drawAnew(ctx context.Context, ce *sim.Counterexample, fewer sim.Scenario, fails func(sim.Plan) bool) bool {
+	by := gen.Strategy(j.Strategy)
+	for i := range drawnAnew {
+		if ctx.Err() != nil || !fails(gen.Draw(by, fewer, j.Seed, i)) {
+			continue
+		}
+		got := gen.Shrink(ctx, by, fewer, j.Seed, i, fails)
+		if got.Found && len(got.Plan.Faults) <= len(ce.Plan.Faults) {
+			ce.Plan = got.Plan
+			return true
+		}
+	}
+	return false
 }
 
 // often says whether run shows a thing in k of n runs, and runs no more often than it takes to know. A run that was not done ends it.
