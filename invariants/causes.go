@@ -19,6 +19,7 @@ const (
 		"compare term and token in the transaction itself, locking the term's row, in one message with COMMIT."
 	causeWrongKey = "The replicas compete for different keys, so that each has a lock of its own. Two builds, or two ways to compute the key, are the usual reason."
 	causeNoLock   = "The replica leads although it was never told that it has the lock. Usual: an error, or an answer of the wrong type, is taken for success."
+	causeNoHolder = "No session was ever seen to hold the key: something else let both in, such as a row that is read before it is written. Let one statement decide, or hold a lock."
 )
 
 // causeOfLate says what usually lies behind an effect that comes after a later leadership.
@@ -44,6 +45,9 @@ func (w *world) causeOfTwo(first, second *leadership) string {
 	}
 	if c := w.causeByFault(first, second.lead.At); c != "" {
 		return c + " Watch the session between heartbeats, and let belief end by itself when no heartbeat was good for too long."
+	}
+	if len(w.heldByAny(first.key)) == 0 && len(w.heldByAny(second.key)) == 0 {
+		return causeNoHolder
 	}
 	return "The first leader did not notice that its lock was gone: no heartbeat that asks for the lock itself, or a session that a pool closed or handed on."
 }

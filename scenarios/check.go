@@ -307,7 +307,7 @@ func (c *checker) when(path string, f sim.FaultSpec) {
 	switch {
 	case f.Window.To > c.s.Duration:
 		c.say(path+".window", fmt.Sprintf("the window reaches %s, but the run ends at %s", span(f.Window.To), span(c.s.Duration)), "")
-	case end+tail > c.s.Duration:
+	case end+tail > c.s.Duration && !c.opt.anyEnd:
 		c.say(path, fmt.Sprintf("the fault may be over only at %s; the run needs %s of quiet after it (beat + beat_deadline + retry), so it must last at least %s, not %s",
 			span(end), span(tail), span(end+tail), span(c.s.Duration)), "")
 	}

@@ -13,7 +13,10 @@ import (
 // An Option tells the reader about names that it cannot know by itself.
 type Option func(*options)
 
-type options struct{ impls, invariants []string }
+type options struct {
+	impls, invariants []string
+	anyEnd            bool // a fault may be over as late as it likes
+}
 
 // Implementations makes every implementation's name be one of these, or exec:COMMAND. Without it any name is let through.
 func Implementations(names ...string) Option {

@@ -36,6 +36,7 @@ type runFlags struct {
 	budget      time.Duration
 	strategy    string
 	selfcheck   bool
+	checkAsked  bool // and not the default
 	postgres    string
 	out         string
 	junit       string
@@ -68,7 +69,7 @@ Exit status: 0 every verdict as expected, 1 an invariant was violated or an expe
   simrun run --last-failed
   SIMRUN_DSN=postgres://me@db.example/postgres simrun run steady --postgres dsn`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.engineAsked = cmd.Flags().Changed("engine")
+			f.engineAsked, f.checkAsked = cmd.Flags().Changed("engine"), cmd.Flags().Changed("selfcheck")
 			if !cmd.Flags().Changed("seed") {
 				f.seed = rand.Uint64N(1_000_000) + 1
 			}
@@ -141,7 +142,11 @@ func (f *runFlags) validate() error {
 		return usagef("--postgres dsn needs the server's address in SIMRUN_DSN")
 	}
 	switch f.strategy {
-	case "random", "pct":
+	case "random":
+	case "pct":
+		if f.engine != "virtual" {
+			return usagef("--strategy pct needs the virtual engine, where the order of statements is decided: leave --engine out")
+		}
 	case exhaustive:
 		if err := exhaustivePossible(f.engine); err != nil {
 			return usageError{err}
@@ -150,6 +155,10 @@ func (f *runFlags) validate() error {
 		return usagef("there is no strategy %q%s: use random, pct or exhaustive", f.strategy, didYouMean(f.strategy, []string{"random", "pct", exhaustive}))
 	}
 	switch {
+	case f.checkAsked && f.selfcheck && f.engine != "virtual":
+		return usagef("--selfcheck needs the virtual engine: on the wall clock no two histories are alike")
+	case f.checkAsked && f.selfcheck && f.strategy == exhaustive:
+		return usagef("--selfcheck goes with --strategy random and pct: an exploration runs no schedule twice")
 	case f.replicas < 0 || f.replicas > sim.MaxReplicas:
 		return usagef("--replicas must be from 1 to %d", sim.MaxReplicas)
 	case f.schedules < 0 || f.schedules > maxSchedules:

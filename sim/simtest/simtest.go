@@ -72,6 +72,11 @@ func Seed(n uint64) Option { return func(o *options) { o.seed = n } }
 // Run runs replicas through schedules of the scenario, and fails the test when one breaks an invariant. What the
 // scenario leaves out is filled in: two replicas, two minutes, the direct route, a leader that is killed or loses its
 // connections, and the invariant one-leader.
+//
+// Nothing examined is no pass. The test fails too when the scenario is invalid, and when, over all schedules of a route,
+// an invariant could be judged in none, no planned fault took effect or one could not be carried out, or less happened
+// than the scenario's Require asks for (with -short there are fewer schedules for it to happen in). A plan that is carried
+// out again is only asked for violations.
 func Run(t *testing.T, s sim.Scenario, replica sim.Replica, opts ...Option) {
 	t.Helper()
 	text, err := explore(t, s, replica, opts)
@@ -107,22 +112,33 @@ func explore(t *testing.T, s sim.Scenario, replica sim.Replica, opts []Option) (
 		f(&o)
 	}
 	o.impl.Run = replica
-	s = withDefaults(t, s)
+	if o.schedules < 1 {
+		return "", fmt.Errorf("simtest.Schedules(%d): at least one schedule has to be run; without the option there are 100", o.schedules)
+	}
+	if s, err = withDefaults(t, s); err != nil {
+		return "", err
+	}
 	engine, err := virtual.New(t, virtual.Config{Server: pgtest.Server(t)})
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
 	x := &explorer{t: t, engine: engine, options: o}
+	var doubts []string // they can wait: a violation on a later route is worse
 	for _, route := range s.Routes {
-		if failure, err = x.route(s, route); failure != "" || err != nil {
+		failure, doubt, err := x.route(s, route)
+		if failure != "" || err != nil {
 			return failure, err
 		}
+		if doubt != "" {
+			doubts = append(doubts, doubt)
+		}
 	}
-	return "", nil
+	return strings.Join(doubts, "\n"), nil
 }
 
-func withDefaults(t *testing.T, s sim.Scenario) sim.Scenario {
+// withDefaults fills in what is left out, and refuses what makes no sense before anything is started for it.
+func withDefaults(t *testing.T, s sim.Scenario) (sim.Scenario, error) {
 	if s.Name == "" {
 		s.Name = t.Name()
 	}
@@ -145,7 +161,14 @@ func withDefaults(t *testing.T, s sim.Scenario) sim.Scenario {
 			{Kind: sim.Disconnect, Target: sim.TargetLeader, Weight: 5, Window: window},
 		}
 	}
-	return scenarios.Resolve(s)
+	var known []string
+	for _, i := range invariants.All() {
+		known = append(known, i.Name)
+	}
+	if err := scenarios.Check(s, scenarios.Invariants(known...)); err != nil {
+		return s, fmt.Errorf("the scenario is invalid, so nothing was run:\n%w", err)
+	}
+	return scenarios.Resolve(s), nil
 }
 
 type explorer struct {
@@ -154,33 +177,52 @@ type explorer struct {
 	options
 }
 
-// route runs the scenario's schedules on one route.
-func (x *explorer) route(s sim.Scenario, route sim.Route) (string, error) {
+// route runs the scenario's schedules on one route. It tells of a violation, or of why there is nothing to be said.
+func (x *explorer) route(s sim.Scenario, route sim.Route) (failure, doubt string, err error) {
 	if text := os.Getenv(PlanVariable); text != "" {
-		var p sim.Plan
-		if err := json.Unmarshal([]byte(text), &p); err != nil {
-			return "", fmt.Errorf("%s is no plan: %w", PlanVariable, err)
-		}
-		h, v, err := x.carry(s, route, p, 0)
-		if err != nil || v == nil {
-			return "", err
-		}
-		return x.report(s, route, h, *v, "it was carried out again"), nil
+		failure, err = x.again(s, route, text)
+		return failure, "", err
 	}
+	seen := newTally()
 	for i := range x.schedules {
-		h, v, err := x.carry(s, route, gen.Plan(s, x.seed, i), i)
-		if err != nil {
-			return "", fmt.Errorf("schedule %d on %s: %w\n%s", i, route, err, replayLine(x.t, h.Header.Plan))
+		p := gen.Plan(s, x.seed, i)
+		h, verdicts, err := x.carry(s, route, p, i)
+		switch {
+		case err != nil && (h == nil || len(h.Events) == 0): // the world could not be set up, whatever the plan
+			return "", "", fmt.Errorf("on the route %s, before anything ran: %w", route, err)
+		case err != nil:
+			return "", "", fmt.Errorf("schedule %d on %s: %w\n%s", i, route, err, replayLine(x.t, p))
 		}
-		if v != nil {
-			return x.shrink(s, route, i, *v)
+		if v := violated(verdicts); v != nil {
+			failure, err = x.shrink(s, route, i, *v)
+			return failure, "", err
 		}
+		seen.add(i, h, verdicts)
+	}
+	return "", seen.doubt(s, route, x.impl.Name), nil
+}
+
+// again carries out the plan of the environment variable.
+func (x *explorer) again(s sim.Scenario, route sim.Route, text string) (string, error) {
+	var p sim.Plan
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return "", fmt.Errorf("%s is no plan: %w", PlanVariable, err)
+	}
+	if p.V != sim.PlanVersion || p.Horizon <= 0 {
+		return "", fmt.Errorf("%s is no plan of format %d with a horizon: give it as the failure printed it", PlanVariable, sim.PlanVersion)
+	}
+	h, verdicts, err := x.carry(s, route, p, 0)
+	if err != nil {
+		return "", err
+	}
+	if v := violated(verdicts); v != nil {
+		return x.report(s, route, h, *v, "it was carried out again"), nil
 	}
 	return "", nil
 }
 
-// carry carries one plan out and returns the first verdict that is a violation.
-func (x *explorer) carry(s sim.Scenario, route sim.Route, p sim.Plan, i int) (*sim.History, *sim.Verdict, error) {
+// carry carries one plan out and has it judged.
+func (x *explorer) carry(s sim.Scenario, route sim.Route, p sim.Plan, i int) (*sim.History, []sim.Verdict, error) {
 	run := sim.Run{Scenario: s, Plan: p, Route: route, Impl: x.impl, Seed: x.seed, Schedule: i}
 	rec, err := sim.NewRecorder(io.Discard, x.engine.Header(run))
 	if err != nil {
@@ -191,12 +233,17 @@ func (x *explorer) carry(s sim.Scenario, route sim.Route, p sim.Plan, i int) (*s
 	if err = errors.Join(runErr, err); err != nil {
 		return h, nil, err
 	}
-	for _, v := range invariants.Check(s.Invariants, h) {
+	return h, invariants.Check(s.Invariants, h), nil
+}
+
+// violated is the first verdict that is a violation.
+func violated(verdicts []sim.Verdict) *sim.Verdict {
+	for _, v := range verdicts {
 		if v.Status == sim.StatusViolated {
-			return h, &v, nil
+			return &v
 		}
 	}
-	return h, nil, nil
+	return nil
 }
 
 // shrink looks for the smallest schedule that violates the same invariant, and tells of it.
@@ -205,8 +252,9 @@ func (x *explorer) shrink(s sim.Scenario, route sim.Route, i int, first sim.Verd
 	defer cancel()
 	var hard error
 	small := gen.Shrink(ctx, gen.Random, s, x.seed, i, func(p sim.Plan) bool {
-		_, v, err := x.carry(s, route, p, i)
+		_, verdicts, err := x.carry(s, route, p, i)
 		hard = errors.Join(hard, err)
+		v := violated(verdicts)
 		return err == nil && v != nil && v.Invariant == first.Invariant
 	})
 	if hard != nil {
@@ -216,10 +264,11 @@ func (x *explorer) shrink(s sim.Scenario, route sim.Route, i int, first sim.Verd
 	if !small.Found {
 		p = gen.Plan(s, x.seed, i)
 	}
-	h, v, err := x.carry(s, route, p, i)
+	h, verdicts, err := x.carry(s, route, p, i)
 	if err != nil {
 		return "", err
 	}
+	v := violated(verdicts)
 	if v == nil {
 		return "", errors.New("the schedule that broke an invariant does not do so again: something in the code under test is decided by chance outside env.Rand (equal timers, map order, select)")
 	}

@@ -17,20 +17,21 @@ import (
 	"github.com/seed-aafb3a99/simrun/sim"
 )
 
-// A gate is the replica's end of a connection, inside the bubble. Write never blocks: it posts whole requests to the
-// stepper. Read waits on a sync.Cond, which synctest counts as durably blocked. Deadlines are timers of the bubble.
+// A gate is the replica's end of a connection, inside the bubble. Write posts whole requests to the stepper and does not
+// wait, but at the end of a COPY. Read waits on a sync.Cond, which synctest counts as durably blocked. Deadlines are timers of the bubble.
 type gate struct {
 	w   *world
 	rep *replica
 
-	mu     sync.Mutex // never held while blocked
-	cond   sync.Cond
-	wbuf   []byte
-	rbuf   []byte
-	rerr   error // what Read says when rbuf is empty and the connection is over
-	closed bool
-	began  bool // the startup message has been seen
-	rd, wd deadline
+	mu        sync.Mutex // never held while blocked
+	cond      sync.Cond
+	wbuf      []byte
+	rbuf      []byte
+	delivered int   // how often something was put there
+	rerr      error // what Read says when rbuf is empty and the connection is over
+	closed    bool
+	began     bool // the startup message has been seen
+	rd, wd    deadline
 
 	// Only the stepper touches the rest.
 	ord       int    // its place among the replica's connections
@@ -131,7 +132,13 @@ func (g *gate) Write(p []byte) (int, error) {
 		if goodbye {
 			k = sendGoodbye
 		}
+		copied := endsCopy(g.wbuf)
 		g.post(&request{kind: k, ready: ready})
+		// pgx reads the answer to a COPY in one goroutine, with a mutex that another one wants as soon as all is written. Who waits for a
+		// mutex stops virtual time; who is still writing does not.
+		for n := g.delivered; copied && g.delivered == n && !g.closed && g.rerr == nil && !g.wd.passed(); {
+			g.cond.Wait()
+		}
 	}
 	return len(p), nil
 }
@@ -180,6 +187,7 @@ func (g *gate) deliver(b []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.rbuf = append(g.rbuf, b...)
+	g.delivered++
 	g.cond.Broadcast()
 }
 

@@ -48,6 +48,21 @@ func (e *HungError) Error() string {
 		e.After, strings.Join(e.Stacks, "\n\n"))
 }
 
+// maxStepsAtOnce is how many statements may follow one another at one instant. Where the plan's delays have run out a statement takes no time,
+// and a loop that never pauses would go on for ever.
+const maxStepsAtOnce = 100_000
+
+// A BusyError says that the replicas sent statement after statement without any virtual time passing.
+type BusyError struct {
+	Replica   int
+	Statement string // the last
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("not runnable in virtual time: %d statements were sent at one instant, since they take no time here and nobody waited in between; the last, of replica %d: %s. A loop needs a pause (time.Sleep, a ticker, a timer)",
+		maxStepsAtOnce, e.Replica, e.Statement)
+}
+
 // misbehaved is the error for what the replicas did wrong, which it also notes in the history.
 func (w *world) misbehaved(leaks []string) error {
 	var errs []error

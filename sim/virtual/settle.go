@@ -132,6 +132,9 @@ func (w *world) finishStatement(g *gate) {
 			return
 		}
 		me, blocked := waits[w.eng.waiterKey(w.run.Route, g)]
+		if blocked && now()-began < maturity && w.mayCloseCycle(g, me.pid) {
+			continue // if it does, it ends with an error soon; the cycle may have been torn while the server was asked about it
+		}
 		if blocked && !g.flight.mustEnd && (!waits.cycle(me) || now()-began > 50*maturity) {
 			g.parked, g.serverPID = now(), me.pid
 			w.waitFor(waits) // the others' blockers may have changed too
@@ -183,12 +186,32 @@ func (w *world) freed() (free []*gate) {
 			me, blocked := waits[w.eng.waiterKey(w.run.Route, g)]
 			if g.waitsFor = me.by; !blocked || g.flight.over {
 				free = append(free, g)
+			} else if !g.flight.info.locksOnly {
+				// It may have got one lock and wait for the next: whoever waits for a row does, first for its place in the queue and
+				// then for the transaction. With that its deadlock check begins anew.
+				g.parked = now()
 			}
+		}
+		if len(free) > 1 && !w.goOn(free) && now()-began < patience {
+			nap(50 * time.Microsecond)
+			continue
 		}
 		w.waitsOld = len(free) > 0
 		return free
 	}
 	return nil
+}
+
+// goOn reports whether sessions that do not wait are really free: they have been stopped, or have answered. One that got a lock may
+// be about to wait for the next, and how many are free decides what the plan picks.
+func (w *world) goOn(free []*gate) bool {
+	for _, g := range free {
+		stopped := w.eng.server.Owned() && processState(w.eng.pidOf(w.run.Route, g)) == 'T'
+		if !stopped && !g.flight.over && !g.link.readable(0) {
+			return false
+		}
+	}
+	return true
 }
 
 // anyParkedReads reports whether a statement that waits may read the clock when it goes on.
@@ -233,6 +256,14 @@ func (w *world) waitedFor(g *gate) bool {
 	w.refreshWaits()
 	pid := w.eng.pidOf(w.run.Route, g)
 	return slices.ContainsFunc(w.gates, func(o *gate) bool { return o.parked != 0 && slices.Contains(o.waitsFor, pid) })
+}
+
+// mayCloseCycle reports whether, as far as was known before g's statement, somebody waits for g.
+func (w *world) mayCloseCycle(g *gate, pid int) bool {
+	if w.run.Route.Pooled() || len(w.ghosts) > 0 {
+		return w.anyParked()
+	}
+	return slices.ContainsFunc(w.gates, func(o *gate) bool { return o != g && o.parked != 0 && slices.Contains(o.waitsFor, pid) })
 }
 
 // refreshWaits asks who waits for whom, if that may have changed since it was last asked.

@@ -117,6 +117,13 @@ func (w *world) perform(g *gate, q *request) {
 	}
 	w.steps++
 	q.step = w.steps
+	if t := time.Now(); !t.Equal(w.here.at) {
+		w.here.at, w.here.steps = t, 0
+	}
+	if w.here.steps++; w.here.steps > maxStepsAtOnce {
+		w.fail(&BusyError{Replica: g.rep.num, Statement: q.text})
+		return
+	}
 	w.eng.stats.Statements++
 	w.waitersAge(g, q)
 	if w.cancelledAtOnce(g, q) {

@@ -54,6 +54,18 @@ func requestEnd(b []byte) (complete bool, ready int, goodbye bool) {
 	return complete, ready, goodbye
 }
 
+// endsCopy reports whether the last message of b says that all rows of a COPY were sent, or that there will be no more.
+func endsCopy(b []byte) bool {
+	last := byte(0)
+	for {
+		t, _, rest, ok := nextMessage(b, false)
+		if !ok {
+			return last == 'c' || last == 'f'
+		}
+		last, b = t, rest
+	}
+}
+
 // message builds a message whose body is text with a closing zero.
 func message(t byte, body string) []byte {
 	b := make([]byte, 0, len(body)+6)

@@ -41,6 +41,10 @@ type world struct {
 	picks  int
 	sent   []int // requests of each replica so far
 	steps  int
+	here   struct { // how many steps there were at the present instant
+		at    time.Time
+		steps int
+	}
 	leads  int // leaderships so far
 	faults []*fault
 
