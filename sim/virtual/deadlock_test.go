@@ -60,3 +60,42 @@ func TestDeadlocksOverRows(t *testing.T) {
 		same(t, first, again)
 	}
 }
+
+// Who waits for a session that the server ends for its silence goes on at that instant, and not when somebody sends the next statement.
+func TestWhoWaitsForASilentSession(t *testing.T) {
+	e := newEngine(t)
+	for _, route := range []sim.Route{sim.Direct, sim.PgBouncerSession} {
+		run := world1(2, sim.Plan{Horizon: 60 * sec, Phase: []sim.Duration{0, 500 * ms}, Delays: [][]sim.Delay{{{Req: 1 * ms, Resp: 1 * ms}}}}, script(func(ctx context.Context, env *sim.Env) error {
+			c, err := dial(ctx, env, "work")
+			if err != nil {
+				return err
+			}
+			defer c.Close(context.WithoutCancel(ctx))
+			tx, err := c.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			if env.Replica == 1 {
+				if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = '2s'"); err != nil {
+					return err
+				}
+			}
+			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(7)"); err != nil {
+				return err
+			}
+			pauseFor(ctx, 30*time.Second)
+			return nil
+		}, ""))
+		run.Route = route
+		h := twice(t, e, run)
+		waited := sim.Duration(0)
+		for _, x := range h.Events {
+			if x.Replica == 2 && len(x.BlockedBy) > 0 {
+				waited = x.Lasts
+				require.Equal(t, "SELECT 1", x.Answer)
+			}
+		}
+		require.Greater(t, waited, 1*sec, route)
+		require.Less(t, waited, 2*sec, route)
+	}
+}

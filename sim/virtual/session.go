@@ -81,9 +81,19 @@ func (w *world) sessionOver(g *gate) {
 		return
 	}
 	g.link, g.listens, g.marked = nil, false, false
-	w.moved = true
+	w.moved, w.ended = true, true
 	l.close()
 	w.fail(w.eng.awaitEnd(w.run.Route, g.name, l.hello.pid))
+}
+
+// settleEnded lets those go on who waited for a session that has ended, whatever ended it: at this instant, and not when somebody sends the
+// next statement.
+func (w *world) settleEnded() {
+	if w.ended {
+		w.ended = false
+		w.settle(nil)
+		w.observe()
+	}
 }
 
 // session opens a session on a route, or hands out a warm one. A crowded server has to be asked.

@@ -27,6 +27,7 @@ func (w *world) exec(e *event) {
 	case evArrive:
 		w.arriveAt(e)
 	}
+	w.settleEnded()
 	w.observe()
 }
 

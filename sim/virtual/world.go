@@ -63,6 +63,7 @@ type world struct {
 	down      int  // faults that have connections refused
 	crowded   int  // faults that leave the server no connection
 	moved     bool // who holds the key may have changed
+	ended     bool // the server has ended a session since who waits was last looked at
 	triggered bool // a fault may begin with a statement, so that no two steps are independent
 	waitsOld  bool // who waits for whom may have changed since it was asked
 	stirred   bool // messages may have come on idle connections
@@ -246,6 +247,7 @@ func (w *world) loop(ctx context.Context) {
 			continue
 		}
 		w.sweep()
+		w.settleEnded()
 		switch limit := time.Now().Add(tail); {
 		case w.busy() && time.Now().Before(end.Add(overtime)):
 			quiet = end.Add(overtime)
