@@ -28,12 +28,15 @@ func raw(w io.Writer) io.Writer {
 	return w
 }
 
-// secrets are passwords in addresses, such as one that was given where a scenario's name belongs.
-var secrets = regexp.MustCompile(`(://[^\s:/@]*:|(?i:\bpassword)\s*=\s*)('[^']*'|[^\s@]+)`)
+// What passwords stand in: an address, such as one that was given where a scenario's name belongs, and libpq's words.
+var (
+	inAddress = regexp.MustCompile(`(://[^\s:/@]*:)\S+@`) // to the last @ of the word: a password may hold one
+	inWords   = regexp.MustCompile(`((?i:\bpassword)\s*=\s*)('[^']*'|\S+)`)
+)
 
 // printable replaces what a terminal might obey or could not show, and the passwords of addresses: a log of CI is read by many.
 func printable(s string) string {
-	s = secrets.ReplaceAllString(s, "${1}***")
+	s = inWords.ReplaceAllString(inAddress.ReplaceAllString(s, "${1}***@"), "${1}***")
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && (r == utf8.RuneError || !unicode.IsPrint(r)) {
 			return '\uFFFD'

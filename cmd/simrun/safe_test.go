@@ -38,6 +38,8 @@ func TestNoPasswords(t *testing.T) {
 		}
 	}
 	require.Equal(t, "postgres://app:***@db/app?x=1 and no password: a@b", printable("postgres://app:s3@db/app?x=1 and no password: a@b"))
+	require.Equal(t, "postgres://app:***@db", printable("postgres://app:s@cr/et@db"))
+	require.Equal(t, "http://localhost:8080/x postgres://db:5432/app", printable("http://localhost:8080/x postgres://db:5432/app"), "a port is no password")
 }
 
 // Whatever a file is called and says, no command of simrun hands the terminal a command of its own.
