@@ -214,7 +214,7 @@ const fingerprint = `SELECT concat_ws('/',
 	(SELECT concat(count(*), ' ', max(oid)) FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp_'), (SELECT count(*) FROM pg_extension))`
 
 // reaching looks for functions that reach other sessions, which a statement's text does not tell.
-const reaching = `SELECT coalesce(bool_or(f ~* 'notify'), false), coalesce(bool_or(f ~* 'pg_terminate_backend'), false)
+const reaching = `SELECT coalesce(bool_or(f ~* 'notify'), false), coalesce(bool_or(f ~* 'pg_(terminate|cancel)_backend'), false)
 	FROM (SELECT pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 		WHERE p.prokind IN ('f', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'simclock', 'simrun')) AS functions (f)`
 
@@ -271,10 +271,13 @@ func (d *database) wipe(ctx context.Context) error {
 		return d.renew(ctx)
 	}
 	filled, err := d.filled(ctx)
-	if err != nil || len(filled) == 0 {
+	if err != nil || len(filled)+len(d.seeded)+len(d.sequences) == 0 { // a sequence may have been used although its table is empty, and rows of the migrations be gone
 		return err
 	}
-	sql := "TRUNCATE " + strings.Join(filled, ", ") + " CASCADE;\n"
+	sql := ""
+	if len(filled) > 0 {
+		sql = "TRUNCATE " + strings.Join(filled, ", ") + " CASCADE;\n"
+	}
 	for i, t := range d.seeded {
 		sql += fmt.Sprintf("INSERT INTO %s OVERRIDING SYSTEM VALUE TABLE simclock.kept_%d;\n", t, i+1)
 	}
@@ -381,6 +384,9 @@ var controlStatements = map[string]string{
 	"waits":     `SELECT p, pg_blocking_pids(p)::text, '' FROM unnest($1::int[]) p`,
 	"sessions": `SELECT a.pid, CASE WHEN a.state <> 'idle' THEN pg_blocking_pids(a.pid)::text ELSE '{}' END, a.application_name, a.state
 		FROM pg_stat_get_activity(NULL) a WHERE a.datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()`,
+	"moving": `SELECT a.pid FROM pg_stat_get_activity(NULL) a WHERE a.datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()
+		AND a.backend_type = 'client backend' AND a.application_name NOT LIKE 'simrun %'
+		AND CASE WHEN a.state LIKE 'idle%' THEN a.wait_event IS DISTINCT FROM 'ClientRead' ELSE a.wait_event_type IS DISTINCT FROM 'Lock' END`,
 	"holder": `SELECT l.pid, (SELECT a.application_name FROM pg_stat_get_activity(l.pid) a) FROM pg_locks l
 		WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.classid = (($1::bigint >> 32) & 4294967295)::oid AND l.objid = ($1::bigint & 4294967295)::oid
 		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`,

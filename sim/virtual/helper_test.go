@@ -98,8 +98,10 @@ func same(t *testing.T, a, b *sim.History) {
 			y = lb[i]
 		}
 		if x != y {
-			from := max(0, i-12)
-			require.Failf(t, "the histories differ", "at event %d:\n%s\n--- first\n%s\n--- second\n%s", i+1, strings.Join(la[from:i], "\n"), x, y)
+			part := func(l []string, from, to int) string {
+				return strings.Join(l[max(0, min(from, len(l))):min(to, len(l))], "\n")
+			}
+			require.Failf(t, "the histories differ", "at event %d:\n%s\n--- first\n%s\n--- second\n%s", i+1, part(la, i-12, i), part(la, i, i+6), part(lb, i, i+6))
 		}
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/seed-aafb3a99/simrun/pgbouncer"
@@ -282,23 +284,39 @@ func (e *Engine) pooledRemains(name string) (why string, err error) {
 	return "", nil
 }
 
-// awaitQuiet waits until what one session has done to others has arrived where it goes: a notification behind a pooler that gives
-// every transaction another session, or the end of a session. There may be no client to hear of it; but until the server session
-// has passed it on and the pooler has thrown it away, the next client of that session might. The server process has a
-// signal pending until it begins to work on it, and then sleeps again or is gone; and the console answers after the
-// pooler has read what came before.
+// awaitQuiet waits until what one session has told others has arrived where it goes: a notification behind a pooler that gives
+// every transaction another session. There may be no client to hear of it; but until the server session has passed it on and the
+// pooler has thrown it away, the next client of that session might. The server process has a signal pending until it begins to
+// work on it, and then sleeps again; and the console answers after the pooler has read what came before.
 func (w *world) awaitQuiet() {
-	rows, err := w.eng.ask("sessions")
-	if err != nil {
+	w.awaitRest(false)
+	if w.eng.pool != nil {
+		_, err := w.eng.pool.show("SHOW VERSION")
 		w.fail(err)
-		return
 	}
-	for _, r := range rows {
-		if !strings.HasPrefix(r[3], "idle") || strings.HasPrefix(r[2], "simrun ") {
-			continue
+}
+
+// awaitStopped waits until every session that a statement has ended is over, its locks are free and its last word is on its way,
+// and until every statement that was cancelled has been answered.
+func (w *world) awaitStopped() {
+	for began := now(); w.err == nil; nap(50 * time.Microsecond) {
+		// First that no signal is pending, and then what the server says: who has begun to end does not wait for its client any more,
+		// nor for a lock.
+		w.awaitRest(true)
+		rows, err := w.eng.ask("moving")
+		if err != nil {
+			w.fail(err)
+			return
 		}
-		for began := now(); !atRest(r[0]) && now()-began < time.Second; {
-			nap(50 * time.Microsecond)
+		rows = slices.DeleteFunc(rows, func(r []string) bool {
+			pid, _ := strconv.Atoi(r[0])
+			return w.eng.server.Owned() && processState(pid) == 'T' // it goes on when its turn comes; see freeze
+		})
+		if len(rows) == 0 {
+			break
+		}
+		if now()-began > patience {
+			w.fail(fmt.Errorf("a server process that was told to end, or to give up its statement, does not"))
 		}
 	}
 	if w.eng.pool != nil {
@@ -307,19 +325,53 @@ func (w *world) awaitQuiet() {
 	}
 }
 
-// atRest reports whether a process sleeps and has no signal pending. A process that cannot be looked at, on another
-// machine, is given a moment.
+// awaitRest waits until no server process of an idle session, or of any, has a signal to work on.
+func (w *world) awaitRest(busy bool) {
+	if !w.eng.server.Owned() {
+		nap(5 * time.Millisecond) // a process of another machine cannot be looked at
+		return
+	}
+	rows, err := w.eng.ask("sessions")
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	for _, r := range rows {
+		if !busy && !strings.HasPrefix(r[3], "idle") || strings.HasPrefix(r[2], "simrun ") {
+			continue
+		}
+		for began := now(); !atRest(r[0]) && now()-began < time.Second; {
+			nap(50 * time.Microsecond)
+		}
+	}
+}
+
+// atRest reports whether a process of ours sleeps and has no signal pending, or has been stopped, or is gone.
 func atRest(pid string) bool {
+	state, pending := signals(pid)
+	return state == 0 || state == 'T' || state == 'S' && pending == 0
+}
+
+// signalled reports whether one of these signals is pending.
+func signalled(pid int, sigs ...syscall.Signal) bool {
+	_, pending := signals(itoa(pid))
+	return slices.ContainsFunc(sigs, func(s syscall.Signal) bool { return pending&(1<<(s-1)) != 0 })
+}
+
+// signals are the state of a process, as in /proc/PID/stat, and the set of its pending signals. The state of one that is gone is 0.
+func signals(pid string) (state byte, pending uint64) {
 	b, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
-		nap(5 * time.Millisecond)
-		return true
+		return 0, 0
 	}
-	text := string(b)
-	value := func(key string) string {
-		_, v, _ := strings.Cut(text, "\n"+key+":")
-		v, _, _ = strings.Cut(v, "\n")
-		return strings.TrimSpace(v)
+	for line := range strings.Lines(string(b)) {
+		switch key, v, _ := strings.Cut(line, ":"); key {
+		case "State":
+			state = strings.TrimSpace(v)[0]
+		case "SigPnd", "ShdPnd":
+			n, _ := strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+			pending |= n
+		}
 	}
-	return strings.HasPrefix(value("State"), "S") && strings.Trim(value("SigPnd")+value("ShdPnd"), "0") == ""
+	return state, pending
 }

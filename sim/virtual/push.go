@@ -73,12 +73,7 @@ func (w *world) gather(g *gate, text string) {
 		rest, seen := withoutMarks(b, text)
 		got = append(got, rest...)
 		if seen || over || now()-began > patience {
-			if over {
-				w.sessionOver(g)
-				w.push(g, got, io.EOF)
-			} else if len(got) > 0 {
-				w.push(g, got, nil)
-			}
+			w.unasked(g, got, over)
 			if !seen && !over {
 				w.note("a notification did not arrive at " + g.name + " in time")
 			}
@@ -146,12 +141,20 @@ func (w *world) sweep() {
 	for _, g := range ready {
 		b, over := g.link.idle()
 		b, _ = withoutMarks(b, "")
-		switch {
-		case over:
-			w.sessionOver(g)
-			w.push(g, b, io.EOF)
-		case len(b) > 0:
-			w.push(g, b, nil)
-		}
+		w.unasked(g, b, over)
+	}
+}
+
+// unasked sends on what came on g's link. After the server's last word its end is waited for: the process may not have had the time to
+// close the connection.
+func (w *world) unasked(g *gate, b []byte, over bool) {
+	switch {
+	case over:
+		w.sessionOver(g)
+		w.push(g, b, io.EOF)
+	case endsSession(b):
+		w.farewell(g, b)
+	case len(b) > 0:
+		w.push(g, b, nil)
 	}
 }

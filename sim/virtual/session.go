@@ -57,6 +57,7 @@ func (w *world) endSession(g *gate) {
 	if busy != nil {
 		w.statement(busy, "not answered: the session was cut while the statement waited")
 	}
+	w.goes(g)
 	g.link, g.flight, g.parked, g.listens, g.marked = nil, nil, 0, false, false
 	w.moved = w.moved || held
 	if busy == nil && w.eng.reset(w.run.Route, l) {

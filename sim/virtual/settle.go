@@ -51,12 +51,19 @@ func (w *world) settle(active *gate) {
 		if len(freed) == 0 {
 			return
 		}
-		// One commit may have set several free. They go on one after the other, in the order the plan picks; where
-		// the backends could not be held meanwhile, they race.
-		g := freed[w.pick(len(freed), func(i int) (*gate, *request) { return freed[i], freed[i].flight })]
-		w.eng.signal(w.eng.pidOf(w.run.Route, g), syscall.SIGCONT)
+		// One commit may have set several free. They go on one after the other, in the order the plan picks. Who was not stopped goes on
+		// already, and how many others are free is known when it is done.
+		k := slices.IndexFunc(freed, func(g *gate) bool { _, held := w.frozen[g]; return !held })
+		if k < 0 {
+			k = w.pick(len(freed), func(i int) (*gate, *request) { return freed[i], freed[i].flight })
+		}
+		g := freed[k]
+		_, again := w.frozen[g]
+		w.goes(g)
 		g.parked = 0
-		w.finishStatement(g)
+		if w.finishStatement(g); again && g.parked != 0 {
+			w.stop([]*gate{g}) // it waits for another one that goes on in this step
+		}
 	}
 }
 
@@ -139,7 +146,7 @@ func (w *world) finishStatement(g *gate) {
 			g.parked, g.serverPID = now(), me.pid
 			w.waitFor(waits) // the others' blockers may have changed too
 			g.flight.info.waited, w.eng.calm = true, 0
-			if g.flight.blockedBy == nil {
+			if len(g.flight.blockedBy) == 0 {
 				g.flight.blockedBy = w.names(me.by)
 			}
 			w.parkTimers(g)
@@ -184,34 +191,21 @@ func (w *world) freed() (free []*gate) {
 				continue
 			}
 			me, blocked := waits[w.eng.waiterKey(w.run.Route, g)]
-			if g.waitsFor = me.by; !blocked || g.flight.over {
+			before := g.waitsFor
+			g.waitsFor = me.by
+			switch {
+			case !blocked, g.flight.over, slices.ContainsFunc(me.by, func(p int) bool { return !slices.Contains(before, p) }):
+				// It is free; or it was, and waits for the next: after its place in a pool for a lock, after its place in a row's queue for the
+				// transaction. Where that closes a cycle, it will not wait long.
 				free = append(free, g)
-			} else if !g.flight.info.locksOnly {
-				// It may have got one lock and wait for the next: whoever waits for a row does, first for its place in the queue and
-				// then for the transaction. With that its deadlock check begins anew.
-				g.parked = now()
+			case !g.flight.info.locksOnly:
+				g.parked = now() // its deadlock check may have begun anew
 			}
-		}
-		if len(free) > 1 && !w.goOn(free) && now()-began < patience {
-			nap(50 * time.Microsecond)
-			continue
 		}
 		w.waitsOld = len(free) > 0
 		return free
 	}
 	return nil
-}
-
-// goOn reports whether sessions that do not wait are really free: they have been stopped, or have answered. One that got a lock may
-// be about to wait for the next, and how many are free decides what the plan picks.
-func (w *world) goOn(free []*gate) bool {
-	for _, g := range free {
-		stopped := w.eng.server.Owned() && processState(w.eng.pidOf(w.run.Route, g)) == 'T'
-		if !stopped && !g.flight.over && !g.link.readable(0) {
-			return false
-		}
-	}
-	return true
 }
 
 // anyParkedReads reports whether a statement that waits may read the clock when it goes on.
@@ -289,67 +283,111 @@ func (w *world) waitFor(waits waits) {
 	w.waitsOld = false
 }
 
-// freeableBy are the waiting sessions that a step of g's may set free: those that wait for nobody else.
+// freeableBy are the waiting sessions that may go on when g lets go of what it holds: those that wait for nobody else, and those that wait
+// for these besides, since one that goes on may be done at once and let go of what it got.
 func (w *world) freeableBy(g *gate) (free []*gate) {
-	known := !w.run.Route.Pooled() && len(w.ghosts) == 0
-	pid := 0
-	if known {
-		w.refreshWaits()
-		pid = w.eng.pidOf(w.run.Route, g)
-	}
-	for _, o := range w.gates {
-		if o == g || o.parked == 0 || known && slices.ContainsFunc(o.waitsFor, func(p int) bool { return p != pid }) {
-			continue
+	if w.run.Route.Pooled() || len(w.ghosts) > 0 { // it is not known who waits for whom
+		for _, o := range w.gates {
+			if o != g && o.parked != 0 {
+				free = append(free, o)
+			}
 		}
-		free = append(free, o)
+		return free
+	}
+	w.refreshWaits()
+	pass := []int{w.eng.pidOf(w.run.Route, g)}
+	for more := true; more; {
+		more = false
+		for _, o := range w.gates {
+			if o == g || o.parked == 0 || slices.Contains(free, o) || slices.ContainsFunc(o.waitsFor, func(p int) bool { return !slices.Contains(pass, p) }) {
+				continue
+			}
+			free = append(free, o)
+			if !o.flight.info.locksOnly || o.tx != 'I' { // a lock of the session's own is kept
+				pass, more = append(pass, w.eng.pidOf(w.run.Route, o)), true
+			}
+		}
 	}
 	return free
 }
 
-// freeze stops the server processes of those who wait, where there are several that the coming statement may set free
-// together, so that they can be let go on one after the other.
-func (w *world) freeze(g *gate, q *request) (stopped []*gate) {
-	if g.freeable = nil; !mayRelease(g, q) || !w.anyParked() {
-		return nil
+// freeze stops the server processes of those who wait, where there are several that may go on when g lets go of what it holds, so that
+// they can be let go on one after the other. They are let go on at the latest when the step is over; see thaw. Where a pooler gives every
+// transaction another session, the one that waits must not be done before g is either: a COMMIT lets go of its locks before it answers,
+// and who gives its session back last is the next one's.
+func (w *world) freeze(g *gate) {
+	if g.freeable = nil; !w.anyParked() {
+		return
 	}
-	stopped = w.freeableBy(g)
-	if g.freeable = stopped; len(stopped) < 2 {
-		return nil
+	if g.freeable = w.freeableBy(g); len(g.freeable) > 1 || len(g.freeable) == 1 && !w.pinned() {
+		w.stop(g.freeable)
+	}
+}
+
+// stopped are the states of a process that does not run until it is let go on, or never again.
+var stopped = []byte{'T', 'Z', 'X', 0}
+
+// stop stops the server processes of sessions that wait. One that has gone, or waits for a server session of a full pool, has none.
+func (w *world) stop(gs []*gate) {
+	if !w.eng.server.Owned() {
+		w.note("sessions that one commit sets free together race: their server processes cannot be stopped from here")
+		return
+	}
+	if w.frozen == nil {
+		w.frozen = map[*gate]int{}
+	}
+	for _, o := range gs {
+		w.frozen[o] = w.eng.pidOf(w.run.Route, o)
 	}
 	for w.err == nil {
-		for _, o := range stopped {
-			if !w.eng.signal(w.eng.pidOf(w.run.Route, o), syscall.SIGSTOP) {
-				w.note("sessions that one commit sets free together race: their server processes cannot be stopped from here")
-				w.thaw(stopped)
-				return nil
+		for o, pid := range w.frozen {
+			if !w.eng.signal(pid, syscall.SIGSTOP) {
+				delete(w.frozen, o)
+			}
+		}
+		for _, pid := range w.frozen { // a busy machine may not have told it yet
+			for began := now(); !slices.Contains(stopped, processState(pid)) && now()-began < patience; {
+				nap(20 * time.Microsecond)
 			}
 		}
 		// A process that was stopped while it looked for a deadlock holds every lock on the table of locks. Then the
 		// server does not answer, and it has to be let go on for a moment.
-		free, err := w.eng.answers(20*time.Millisecond, func() { w.thaw(stopped) })
+		free, err := w.eng.answers(20*time.Millisecond, w.letRun)
 		if err != nil {
 			w.fail(err)
 		}
 		if free {
-			return stopped
+			return
 		}
 		nap(maturity)
 	}
-	return nil
+}
+
+// letRun lets every stopped server process go on.
+func (w *world) letRun() {
+	for _, pid := range w.frozen {
+		w.eng.signal(pid, syscall.SIGCONT)
+	}
+}
+
+// thaw ends what freeze began.
+func (w *world) thaw() {
+	w.letRun()
+	clear(w.frozen)
+}
+
+// goes lets g's server process go on, if it was stopped.
+func (w *world) goes(g *gate) {
+	if pid, ok := w.frozen[g]; ok {
+		w.eng.signal(pid, syscall.SIGCONT)
+		delete(w.frozen, g)
+	}
 }
 
 // mayRelease reports whether a request of g's may let another session go on: it may end a transaction, or let go of a
 // lock of the session's own. A statement that is its own transaction only lets go of what it took itself.
 func mayRelease(g *gate, q *request) bool {
 	return q.info.releases || g.tx != 'I' || q.ready > 1
-}
-
-func (w *world) thaw(stopped []*gate) {
-	for _, o := range stopped {
-		if o.link != nil && o.flight != nil {
-			w.eng.signal(w.eng.pidOf(w.run.Route, o), syscall.SIGCONT)
-		}
-	}
 }
 
 // names are the names of sessions by pid, sorted; a server process that is nobody's is left out.

@@ -17,7 +17,7 @@ type sqlInfo struct {
 	releases  bool // it may let another session go on, though no transaction ends with it
 	writes    bool // it may write
 	calls     bool // it calls functions whose effects are not known
-	stops     bool // it may end another session
+	stops     bool // it may end another session, or a statement of one
 	timers    bool // it may set a timeout of the server
 	clock     bool // it may read the database's clock
 	path      bool // it may change search_path, on which the virtual clock rests
@@ -77,7 +77,7 @@ func analyse(sql string) *sqlInfo {
 		return false
 	}
 	i.notifies = has("notify", "execute")
-	i.stops = has("pg_terminate", "execute")
+	i.stops = has("pg_terminate", "pg_cancel", "execute")
 	i.listens = has("listen", "discard")
 	i.holds = has("advisory", "discard")
 	i.shares = has("_shared", "pg_terminate", "execute", "call ", "do ")

@@ -27,8 +27,29 @@ func (w *world) exec(e *event) {
 	case evArrive:
 		w.arriveAt(e)
 	}
+	w.settleStopped()
 	w.settleEnded()
+	w.thaw()
 	w.observe()
+}
+
+// settleStopped takes notice of the sessions and the statements that a statement has ended, before the next step.
+func (w *world) settleStopped() {
+	if !w.stops {
+		return
+	}
+	w.stops = false
+	for _, g := range w.sorted(w.gates) {
+		// It was told while its process was stopped.
+		if pid, ok := w.frozen[g]; ok && g.parked != 0 && signalled(pid, syscall.SIGTERM, syscall.SIGINT) {
+			w.freeze(g)
+			w.goes(g)
+			w.mustAnswer(g)
+		}
+	}
+	w.stirred, w.ended = true, true
+	w.awaitStopped()
+	w.sweep()
 }
 
 // deliver hands the replica what has come for it.
@@ -127,7 +148,13 @@ func (w *world) perform(g *gate, q *request) {
 	}
 	w.eng.stats.Statements++
 	w.waitersAge(g, q)
+	if q.cancelled || g.rep.cancelNext > 0 || mayRelease(g, q) {
+		w.freeze(g)
+	} else {
+		g.freeable = nil
+	}
 	if w.cancelledAtOnce(g, q) {
+		w.settle(nil) // its transaction has failed
 		return
 	}
 	data := q.data
@@ -137,14 +164,12 @@ func (w *world) perform(g *gate, q *request) {
 			data = append(first, data...)
 		}
 	}
-	stopped := w.freeze(g, q)
 	g.flight = q
 	if err := g.link.send(data); err != nil {
 		w.answer(g, gone, g.link.drain())
 		return
 	}
 	w.settle(g)
-	w.thaw(stopped)
 }
 
 // answer takes the server's answer to g's request in flight and sends it on its way.
@@ -212,7 +237,8 @@ func (w *world) aftermath(g *gate, q *request, out []byte) {
 		g.notifies = true
 	}
 	if q.info.stops || hidden && w.eng.db.stops {
-		w.awaitQuiet()
+		w.stops = true
+		w.awaitStopped()
 	}
 	if q.info.listens {
 		g.listens, g.marked = true, false
@@ -330,6 +356,7 @@ func (w *world) hang(g *gate, why error) {
 		w.react()
 	}
 	if g.link != nil {
+		w.freeze(g)
 		w.endSession(g)
 		w.settle(nil)
 	}

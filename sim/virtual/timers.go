@@ -129,6 +129,7 @@ func (w *world) expire(g *gate, setting string) {
 		w.terminate(g)
 		return
 	}
+	w.freeze(g)
 	set := "SET "
 	if g.tx == 'T' {
 		set = "SET LOCAL "
@@ -171,6 +172,7 @@ func (w *world) terminate(g *gate) bool {
 	if pid == 0 {
 		return false
 	}
+	w.freeze(g)
 	rows, err := w.eng.ask("terminate", itoa(pid))
 	if err != nil {
 		w.fail(err)
@@ -187,6 +189,7 @@ func (w *world) terminate(g *gate) bool {
 		return true
 	}
 	if q := g.flight; q != nil { // it waited for a lock: its answer is the last word
+		w.goes(g)
 		q.mustEnd = true
 		g.parked = 0
 		w.finishStatement(g)
@@ -219,6 +222,7 @@ func (w *world) interrupt(g *gate) {
 	if g.flight == nil {
 		return
 	}
+	w.freeze(g)
 	if _, err := w.eng.ask("cancel", itoa(w.eng.pidOf(w.run.Route, g))); err != nil {
 		w.fail(err)
 		return
@@ -228,6 +232,7 @@ func (w *world) interrupt(g *gate) {
 
 // mustAnswer waits for the answer to a statement that has been cancelled, and for what it sets free.
 func (w *world) mustAnswer(g *gate) {
+	w.goes(g)
 	g.flight.mustEnd = true
 	g.parked = 0
 	w.finishStatement(g)
@@ -243,6 +248,7 @@ func (w *world) cancel(q *request) {
 	secret := beUint32(body[8:])
 	for _, g := range w.sorted(w.gates) {
 		if g.secret == secret && g.link != nil && g.flight != nil {
+			w.freeze(g)
 			w.fail(w.eng.cancelRequest(w.run.Route, g.link.hello))
 			w.mustAnswer(g)
 			return // a session that waits for its client does not notice being cancelled

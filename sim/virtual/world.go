@@ -59,14 +59,16 @@ type world struct {
 	// notification that comes while it resets such a session for the end of the reset, and goes on too early.
 	mixed     bool
 	marks     int
-	deployed  int  // the replicas up to this one are of version 2
-	down      int  // faults that have connections refused
-	crowded   int  // faults that leave the server no connection
-	moved     bool // who holds the key may have changed
-	ended     bool // the server has ended a session since who waits was last looked at
-	triggered bool // a fault may begin with a statement, so that no two steps are independent
-	waitsOld  bool // who waits for whom may have changed since it was asked
-	stirred   bool // messages may have come on idle connections
+	deployed  int           // the replicas up to this one are of version 2
+	down      int           // faults that have connections refused
+	crowded   int           // faults that leave the server no connection
+	moved     bool          // who holds the key may have changed
+	ended     bool          // the server has ended a session since who waits was last looked at
+	stops     bool          // a statement may have ended sessions, or statements of others
+	triggered bool          // a fault may begin with a statement, so that no two steps are independent
+	frozen    map[*gate]int // whose server process is stopped until the step is over, and its pid
+	waitsOld  bool          // who waits for whom may have changed since it was asked
+	stirred   bool          // messages may have come on idle connections
 	noted     map[string]bool
 	closing   bool // the horizon is past: nothing is started any more
 	ending    bool
@@ -293,6 +295,7 @@ func (w *world) finish(stop func()) {
 	for _, g := range w.sorted(w.gates) {
 		w.hang(g, io.EOF)
 	}
+	w.thaw()
 	for synctest.Wait(); w.collect() || len(w.events) > 0; synctest.Wait() {
 		events := w.events
 		w.events = nil
