@@ -26,6 +26,7 @@ type database struct {
 	tables    []string
 	seeded    []string            // those with rows in them
 	sequences string              // sets them to where the migrations left them
+	moved     string              // an expression that says whether one stands elsewhere
 	used      bool                // there was a run in it
 	clock     uint32              // the OID of the sequence that keeps the time
 	plain     map[string][]string // see plainTables
@@ -270,8 +271,8 @@ func (d *database) wipe(ctx context.Context) error {
 	if print != d.print || len(d.seeded) > 0 && !d.eng.server.Owned() {
 		return d.renew(ctx)
 	}
-	filled, err := d.filled(ctx)
-	if err != nil || len(filled)+len(d.seeded)+len(d.sequences) == 0 { // a sequence may have been used although its table is empty, and rows of the migrations be gone
+	filled, moved, err := d.filled(ctx)
+	if err != nil || len(filled)+len(d.seeded) == 0 && !moved {
 		return err
 	}
 	sql := ""
@@ -303,33 +304,44 @@ func (d *database) keep(ctx context.Context) error {
 			return fmt.Errorf("keep the rows of the migrations: %w", err)
 		}
 	}
-	rows, err := d.owner.Query(ctx, `SELECT format('SELECT setval(%s, %s, %L);', s.seqrelid, coalesce(pg_sequence_last_value(s.seqrelid), s.seqstart), pg_sequence_last_value(s.seqrelid) IS NOT NULL)
+	rows, err := d.owner.Query(ctx, `SELECT s.seqrelid, s.seqrelid::regclass::text AS name, has_sequence_privilege(s.seqrelid, 'SELECT') AS readable,
+			coalesce(pg_sequence_last_value(s.seqrelid), s.seqstart) AS last, pg_sequence_last_value(s.seqrelid) IS NOT NULL AS called
 		FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid WHERE c.relnamespace <> 'simclock'::regnamespace ORDER BY 1`)
-	if err == nil {
-		var all []string
-		all, err = pgx.CollectRows(rows, pgx.RowTo[string])
-		d.sequences = strings.Join(all, "\n")
-	}
 	if err != nil {
-		return fmt.Errorf("look at the sequences: %w", err)
+		return fmt.Errorf("list the sequences: %w", err)
+	}
+	type sequence struct {
+		Seqrelid uint32
+		Name     string
+		Readable bool
+		Last     int64
+		Called   bool
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByName[sequence])
+	if err != nil {
+		return fmt.Errorf("list the sequences: %w", err)
+	}
+	d.sequences, d.moved = "", "false"
+	for _, q := range all {
+		if q.Readable {
+			if err := d.owner.QueryRow(ctx, "SELECT last_value, is_called FROM "+q.Name).Scan(&q.Last, &q.Called); err != nil {
+				return fmt.Errorf("look at the sequence %s: %w", q.Name, err)
+			}
+			d.moved += fmt.Sprintf(" OR (SELECT (last_value, is_called) IS DISTINCT FROM (%d, %t) FROM %s)", q.Last, q.Called, q.Name)
+		}
+		d.sequences += fmt.Sprintf("SELECT setval(%d, %d, %t);\n", q.Seqrelid, q.Last, q.Called)
 	}
 	return nil
 }
 
-// filled are the tables that have pages.
-func (d *database) filled(ctx context.Context) ([]string, error) {
-	if len(d.tables) == 0 {
-		return nil, nil
-	}
-	rows, err := d.owner.Query(ctx, "SELECT t FROM unnest($1::text[]) t WHERE pg_relation_size(t::regclass) > 0 ORDER BY t", d.tables)
+// filled are the tables that have pages; moved says whether a sequence has been used, which may be so although its table is empty.
+func (d *database) filled(ctx context.Context) (tables []string, moved bool, err error) {
+	err = d.owner.QueryRow(ctx, "SELECT coalesce(array_agg(t ORDER BY t) FILTER (WHERE pg_relation_size(t::regclass) > 0), '{}'), "+d.moved+
+		" FROM unnest($1::text[]) t", d.tables).Scan(&tables, &moved)
 	if err != nil {
-		return nil, fmt.Errorf("look for used tables: %w", err)
+		return nil, false, fmt.Errorf("look for used tables: %w", err)
 	}
-	filled, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look for used tables: %w", err)
-	}
-	return filled, nil
+	return tables, moved, nil
 }
 
 // renew replaces the database by a new one.
