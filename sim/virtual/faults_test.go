@@ -68,7 +68,11 @@ func everyFault() sim.Plan {
 }
 
 func everyFaultRun(route sim.Route) sim.Run {
-	impl, _ := replica.ByName(replica.Reference)
+	name := replica.Reference
+	if !route.Stable() {
+		name = "naive-pooled" // the reference does not lead there, and most faults would hit nobody
+	}
+	impl, _ := replica.ByName(name)
 	return sim.Run{
 		Scenario: sim.Scenario{Name: "every-fault", Replicas: 3, Duration: everyFault().Horizon, Workload: sim.Workload{Rows: 60, Every: 13 * sec}},
 		Plan:     everyFault(), Route: route, Impl: impl, Seed: 1,

@@ -458,8 +458,7 @@ func cancelStatement(w *world, _ *fault, targets []*replica, q *request) outcome
 func idleExpiry(w *world, _ *fault, targets []*replica, _ *request) outcome {
 	var ended []*gate
 	for _, g := range w.leaseGates(targets) {
-		if g.flight == nil && g.tx == 'I' && !g.hold {
-			w.expire(g, idleTimeout)
+		if g.flight == nil && g.tx == 'I' && !g.hold && w.expire(g, idleTimeout) {
 			ended = append(ended, g)
 		}
 	}

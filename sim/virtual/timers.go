@@ -122,12 +122,14 @@ func (g *gate) idleLimit() (time.Duration, string) {
 	return g.timers.idleTx, idleTxTimeout
 }
 
-// expire has the server end a session that was silent for too long.
-func (w *world) expire(g *gate, setting string) {
+// expire has the server end a session that was silent for too long. It reports whether there was one.
+func (w *world) expire(g *gate, setting string) bool {
+	if !w.pinned() {
+		return w.terminate(g) // the server session that it had last; the client is not told, nor does it hear what the server says
+	}
 	w.record(sim.Event{Kind: sim.EvNote, Replica: g.rep.num, Incarnation: g.rep.inc, Session: g.name, Text: "the server ends the session: " + setting})
 	if g.tx == 'E' {
-		w.terminate(g)
-		return
+		return w.terminate(g)
 	}
 	w.freeze(g)
 	set := "SET "
@@ -137,12 +139,13 @@ func (w *world) expire(g *gate, setting string) {
 	b, err := g.link.roundTrip(message('Q', set+setting+" = 1"), 1)
 	if err != nil && !errors.Is(err, errServerGone) {
 		w.fail(fmt.Errorf("end the silent session of %s: %w", g.name, err))
-		return
+		return false
 	}
 	if !endsSession(b) {
 		b = nil
 	}
 	w.farewell(g, b)
+	return true
 }
 
 // farewell waits for the server's last words on g's link and sends them on.
