@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,13 +35,15 @@ func (w *world) waits() (waits, error) {
 	if err != nil {
 		return nil, err
 	}
-	return waitsOf(rows), nil
+	return w.eng.waitsOf(rows), nil
 }
 
-func waitsOf(rows [][]string) waits {
+// waitsOf reads who waits for whom. Nobody waits for the engine's own sessions for longer than their statements take, though one that asks who
+// waits is itself what CREATE INDEX CONCURRENTLY waits for at that moment.
+func (e *Engine) waitsOf(rows [][]string) waits {
 	ws := waits{}
 	for _, r := range rows {
-		m := waiter{name: r[2], by: pids(r[1])}
+		m := waiter{name: r[2], by: slices.DeleteFunc(pids(r[1]), e.isOwn)}
 		if m.pid, _ = strconv.Atoi(r[0]); len(m.by) == 0 {
 			continue
 		}
@@ -50,6 +53,11 @@ func waitsOf(rows [][]string) waits {
 		}
 	}
 	return ws
+}
+
+// isOwn reports whether a server process works for the engine itself.
+func (e *Engine) isOwn(pid int) bool {
+	return pid == e.ctl.hello.pid || e.db.owner != nil && uint32(pid) == e.db.owner.PgConn().PID()
 }
 
 // pids reads an array such as {12,34}.
@@ -116,13 +124,21 @@ func (e *Engine) awaitEnd(route sim.Route, name string, pid int) error {
 			return err
 		}
 		if now()-began > patience {
-			why := "its process is there"
-			if route.Pooled() {
-				why, _ = e.pooledRemains(name) // it has just been asked, and answered
-			}
-			return fmt.Errorf("the server does not end the session %s, whose connection is closed: %s", name, why)
+			return fmt.Errorf("the server does not end the session %s, whose connection is closed: %s", name, e.remains(route, name))
 		}
 	}
+}
+
+// remains says what there is of a session that has just been found to be there.
+func (e *Engine) remains(route sim.Route, name string) string {
+	if !route.Pooled() {
+		return "its process is there"
+	}
+	why, err := e.pooledRemains(name)
+	if err != nil {
+		return err.Error()
+	}
+	return why
 }
 
 // awaitProcess waits until a server process has gone.

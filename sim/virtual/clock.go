@@ -17,13 +17,13 @@ import (
 //
 // A FunctionCall message is neither parsed nor planned, and unlike a query it leaves the session's unnamed statement alone.
 func (w *world) setClock(g *gate) (first []byte, n int) {
-	if g.tx == 'T' && !g.txTold && !g.txBegan.Equal(time.Now()) {
+	if g.tx == 'T' && !g.txTold && !g.copying && !g.txBegan.Equal(time.Now()) {
 		g.txTold = true
 		first, n = append(first, functionCall(oidSetConfig, []byte("simclock.began"), []byte(itoa(w.reading(g.txBegan))), []byte{1})...), n+1
 	}
 	if t := time.Now(); !t.Equal(w.clockSet) {
 		w.clockSet = t
-		if w.clockAt = w.reading(t); !w.pinned() || g.tx == 'E' {
+		if w.clockAt = w.reading(t); !w.pinned() || g.tx == 'E' || g.copying {
 			w.fail(w.eng.tellTime(w.clockAt))
 		} else {
 			sequence := binary.BigEndian.AppendUint32(nil, w.eng.db.clock)

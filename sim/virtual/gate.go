@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -18,23 +19,23 @@ import (
 )
 
 // A gate is the replica's end of a connection, inside the bubble. Write posts whole requests to the stepper and does not
-// wait, but at the end of a COPY. Read waits on a sync.Cond, which synctest counts as durably blocked. Deadlines are timers of the bubble.
+// wait. Read waits on a sync.Cond, which synctest counts as durably blocked. Deadlines are timers of the bubble.
 type gate struct {
 	w   *world
 	rep *replica
 
-	mu        sync.Mutex // never held while blocked
-	cond      sync.Cond
-	wbuf      []byte
-	rbuf      []byte
-	delivered int   // how often something was put there
-	rerr      error // what Read says when rbuf is empty and the connection is over
-	closed    bool
-	began     bool // the startup message has been seen
-	rd, wd    deadline
+	mu     sync.Mutex // never held while blocked
+	cond   sync.Cond
+	wbuf   []byte
+	rbuf   []byte
+	rerr   error // what Read says when rbuf is empty and the connection is over
+	closed bool
+	began  bool // the startup message has been seen
+	rd, wd deadline
 
 	// Only the stepper touches the rest.
 	ord       int    // its place among the replica's connections
+	alike     *alike // those that were dialled together
 	name      string // the session's application_name; until then conn/N
 	use       string
 	secret    uint32
@@ -49,6 +50,7 @@ type gate struct {
 	tx        byte          // I, T or E
 	txBegan   time.Time     // when its transaction began
 	txTold    bool          // the session has been told so
+	copying   bool          // the server waits for the rows of a COPY
 	wrote     bool          // its transaction may have written
 	mayHold   bool          // it may hold advisory locks
 	notifies  bool          // it has a notification to send when its transaction ends
@@ -132,13 +134,13 @@ func (g *gate) Write(p []byte) (int, error) {
 		if goodbye {
 			k = sendGoodbye
 		}
-		copied := endsCopy(g.wbuf)
-		g.post(&request{kind: k, ready: ready})
-		// pgx reads the answer to a COPY in one goroutine, with a mutex that another one wants as soon as all is written. Who waits for a
-		// mutex stops virtual time; who is still writing does not.
-		for n := g.delivered; copied && g.delivered == n && !g.closed && g.rerr == nil && !g.wd.passed(); {
-			g.cond.Wait()
+		if endsCopy(g.wbuf) && calledBy("pgconn.(*PgConn).CopyFrom") {
+			// pgx reads in one goroutine while it sends rows, with a mutex that its caller wants as soon as all is sent; and who waits for a
+			// mutex stops virtual time. So that goroutine gets something to read: what it knows already.
+			g.rbuf = append(g.rbuf, parameterStatus("integer_datetimes", "on")...)
+			g.cond.Broadcast()
 		}
+		g.post(&request{kind: k, ready: ready})
 	}
 	return len(p), nil
 }
@@ -187,7 +189,6 @@ func (g *gate) deliver(b []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.rbuf = append(g.rbuf, b...)
-	g.delivered++
 	g.cond.Broadcast()
 }
 
@@ -260,6 +261,74 @@ func callers() string {
 		}
 	}
 	return b.String()
+}
+
+// calledBy reports whether a function of this name is among the callers.
+func calledBy(name string) bool {
+	var pcs [32]uintptr
+	for frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])]); ; {
+		f, more := frames.Next()
+		if strings.HasSuffix(f.Function, name) {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// Connections that several goroutines dial at one instant from the same place are alike until each sends its first message: a context that ends
+// has pgx dial once for every statement that it cancels, in whatever order the runtime likes. Until then they have one delay and arrive
+// together, and then each gets its place by what it says.
+type alike struct {
+	begun bool
+	delay int // which of the plan's delays
+}
+
+// introduced gives connections that were dialled alike their places, by their first messages.
+func (w *world) introduced(in []*request) {
+	groups := map[*alike][]*request{}
+	for _, q := range in {
+		if q.gate.alike != nil && (q.kind == sendCancel || q.kind == sendStartup) {
+			groups[q.gate.alike] = append(groups[q.gate.alike], q)
+		}
+	}
+	for _, qs := range groups { // each for itself: their order does not matter
+		var places []int
+		says := map[*request]string{}
+		for _, q := range qs {
+			places = append(places, q.gate.ord)
+			says[q] = w.firstWords(q)
+		}
+		slices.Sort(places)
+		slices.SortStableFunc(qs, func(a, b *request) int { return cmp.Compare(says[a], says[b]) })
+		for i, q := range qs {
+			q.gate.ord, q.gate.alike = places[i], nil
+		}
+	}
+}
+
+// firstWords are what tells a connection's first message from others: whom it cancels, or the name of its session.
+func (w *world) firstWords(q *request) string {
+	_, body, _, _ := nextMessage(q.data, true)
+	if q.kind == sendStartup {
+		return parseStartup(body).get("application_name")
+	}
+	if len(body) < 12 {
+		return ""
+	}
+	secret := beUint32(body[8:])
+	for _, g := range w.gates {
+		if g.secret == secret {
+			return g.name
+		}
+	}
+	for _, gh := range w.ghosts {
+		if gh.secret == secret {
+			return gh.name
+		}
+	}
+	return ""
 }
 
 // byGate orders gates by replica, incarnation and the order in which they dialled.

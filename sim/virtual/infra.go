@@ -186,6 +186,13 @@ func poolerNoise(w *world, _ *fault, _ []*replica, _ *request) outcome {
 		if !on || w.err != nil {
 			return
 		}
+		if rounds == 0 || !w.pinned() {
+			if free, err := w.eng.pool.free(); err != nil || free < len(links) {
+				w.fail(err)
+				w.after(noiseEvery, false, turn) // nobody else gets a session of a full pool
+				return
+			}
+		}
 		if rounds++; w.run.Route == sim.PgBouncerStatement {
 			for _, l := range links {
 				_, err := l.query("SELECT 1")
@@ -202,14 +209,18 @@ func poolerNoise(w *world, _ *fault, _ []*replica, _ *request) outcome {
 		w.settle(nil)
 		w.after(noiseEvery, false, turn)
 	}
-	turn()
-	return outcome{proof: "two other clients use the pool every " + noiseEvery.String(), heal: func() {
+	leave := func() {
 		on = false
 		for i, l := range links {
 			l.close()
 			w.fail(w.eng.awaitEnd(w.run.Route, fmt.Sprintf("simrun noise %d", i+1), 0))
 		}
-	}}
+	}
+	if turn(); rounds == 0 {
+		leave()
+		return outcome{moot: "the pool has no room for other clients"}
+	}
+	return outcome{proof: "two other clients use the pool every " + noiseEvery.String(), heal: leave}
 }
 
 // connectionsExhausted takes every connection the server has left for ordinary roles.

@@ -441,8 +441,7 @@ func cancelStatement(w *world, _ *fault, targets []*replica, q *request) outcome
 	}
 	n := 0
 	for _, g := range w.sorted(w.gates) {
-		if slices.Contains(targets, g.rep) && g.parked != 0 {
-			w.interrupt(g)
+		if slices.Contains(targets, g.rep) && g.parked != 0 && w.interrupt(g) {
 			n++
 		}
 	}
@@ -458,7 +457,7 @@ func cancelStatement(w *world, _ *fault, targets []*replica, q *request) outcome
 func idleExpiry(w *world, _ *fault, targets []*replica, _ *request) outcome {
 	var ended []*gate
 	for _, g := range w.leaseGates(targets) {
-		if g.flight == nil && g.tx == 'I' && !g.hold && w.expire(g, idleTimeout) {
+		if g.flight == nil && g.tx == 'I' && !g.hold && !g.copying && w.expire(g, idleTimeout) {
 			ended = append(ended, g)
 		}
 	}

@@ -125,6 +125,22 @@ func (p *poolerState) size() int {
 	return p.opts.PoolSize
 }
 
+// free is how many server sessions of the database's pools are nobody's, or may still begin.
+func (p *poolerState) free() (int, error) {
+	pools, err := p.show("SHOW POOLS")
+	if err != nil {
+		return 0, err
+	}
+	n := p.size()
+	for _, r := range pools {
+		if r["database"] == p.eng.db.name {
+			active, _ := strconv.Atoi(r["sv_active"])
+			n -= active
+		}
+	}
+	return n, nil
+}
+
 func (p *poolerState) address() string {
 	host, port := p.p.HostPort()
 	return net.JoinHostPort(host, strconv.Itoa(port))
@@ -204,7 +220,7 @@ func (e *Engine) pooledWaits() (waits, error) {
 		pid, _ := strconv.Atoi(r[0])
 		e.appNames[pid] = r[2]
 	}
-	ws := waitsOf(rows)
+	ws := e.waitsOf(rows)
 	pools, err := e.pool.show("SHOW POOLS")
 	if err != nil {
 		return nil, err

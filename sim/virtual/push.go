@@ -57,7 +57,7 @@ func (w *world) awaitNotifications(from *gate) {
 		return
 	}
 	for _, g := range to {
-		if g.flight == nil && g.tx == 'I' { // in a transaction they come with its end
+		if g.flight == nil && g.tx == 'I' && !g.copying { // in a transaction they come with its end
 			w.gather(g, text)
 		}
 	}

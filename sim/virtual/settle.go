@@ -168,20 +168,21 @@ func (w *world) freed() (free []*gate) {
 			w.fail(err)
 			return nil
 		}
-		running := false
+		running, left := false, ghost{}
 		w.ghosts = slices.DeleteFunc(w.ghosts, func(gh ghost) bool {
 			if _, blocked := waits[w.eng.ghostKey(w.run.Route, gh)]; blocked && !gh.cancelled {
 				return false
 			}
 			there, err := w.eng.exists(w.run.Route, gh.name, gh.pid)
 			w.fail(err)
-			running = running || there
-			w.moved = w.moved || !there
+			if w.moved = w.moved || !there; there {
+				running, left = true, gh
+			}
 			return !there
 		})
 		if running {
 			if now()-began > patience {
-				w.fail(fmt.Errorf("a session whose client has gone does not end"))
+				w.fail(fmt.Errorf("the session %s, whose client has gone, does not end: %s", left.name, w.eng.remains(w.run.Route, left.name)))
 			}
 			nap(100 * time.Microsecond)
 			continue

@@ -65,10 +65,7 @@ func (w *world) deliver(e *event) {
 	}
 	if q := e.req; q != nil {
 		if q.dialled != nil {
-			q.dialled <- e.end
-			if e.end != nil {
-				w.forget(g)
-			}
+			w.connect(e)
 			return
 		}
 		w.statement(q, "")
@@ -78,6 +75,26 @@ func (w *world) deliver(e *event) {
 	}
 	if e.end != nil {
 		g.sever(e.end)
+	}
+}
+
+// connect tells who dialled, and those who dialled alike, how it went.
+func (w *world) connect(e *event) {
+	all := []*event{e}
+	if a := e.gate.alike; a != nil {
+		w.events = slices.DeleteFunc(w.events, func(o *event) bool {
+			same := o.kind == evDeliver && o.gate.alike == a && o.req != nil && o.req.dialled != nil && o.at.Equal(e.at)
+			if same {
+				all = append(all, o)
+			}
+			return same
+		})
+	}
+	for _, o := range all {
+		o.req.dialled <- o.end
+		if o.end != nil {
+			w.forget(o.gate)
+		}
 	}
 }
 
@@ -180,6 +197,9 @@ func (w *world) answer(g *gate, p progress, out []byte) {
 	if q.before > 0 {
 		out = w.withoutFirst(g, q.before, out)
 	}
+	if q.timedOut != nil {
+		out = q.timedOut.in(out)
+	}
 	q.out, q.over = out, true
 	q.said = g.stmts.answer(out)
 	was := g.tx
@@ -187,6 +207,7 @@ func (w *world) answer(g *gate, p progress, out []byte) {
 		g.tx = s
 	}
 	g.idleAt = time.Now()
+	g.copying = beginsCopy(out)
 	if w.held.name == g.name && (was != g.tx || q.info.releases) {
 		w.moved = true // a lock of its transaction's
 	}
@@ -247,7 +268,7 @@ func (w *world) aftermath(g *gate, q *request, out []byte) {
 		g.timers.dirty = true
 	}
 	w.touched(g, q)
-	if g.link == nil || endsSession(out) {
+	if g.link == nil || endsSession(out) || g.copying {
 		return
 	}
 	w.takeTimers(g)
@@ -439,7 +460,7 @@ func (w *world) left(r *replica) {
 // cancelledAtOnce has the server cancel a statement that was to be cancelled as it begins. What runs in its place is a
 // sleep, so that the error and the state it leaves are the server's own.
 func (w *world) cancelledAtOnce(g *gate, q *request) bool {
-	if !q.cancelled && g.rep.cancelNext == 0 || q.ready != 1 {
+	if !q.cancelled && g.rep.cancelNext == 0 || q.ready != 1 || g.copying {
 		return false
 	}
 	if !q.cancelled {

@@ -37,7 +37,18 @@ var stormy = []string{
 	"SELECT pg_advisory_unlock_all()",
 }
 
-var stormsFlag = flag.Int("storms", 24, "plans of TestStorm")
+var stormFaults = []sim.Fault{
+	{Kind: sim.Kill, Target: "2", For: 2 * sec}, {Kind: sim.Disconnect, Target: sim.TargetAll}, {Kind: sim.Pause, Target: "1", For: 3 * sec},
+	{Kind: sim.BlackHole, Target: "3", For: 4 * sec}, {Kind: sim.HalfOpen, Target: "4", For: 4 * sec}, {Kind: sim.CutReply, Target: "1"},
+	{Kind: sim.TerminateBackend, Target: "2"}, {Kind: sim.CancelStatement, Target: "3"}, {Kind: sim.IdleTimeout, Target: "4"},
+	{Kind: sim.Recycle, Target: "1"}, {Kind: sim.Latency, Target: sim.TargetAll, For: 3 * sec}, {Kind: sim.Slow, Target: "2", For: 5 * sec},
+	{Kind: sim.Restart, Target: "3", For: 1 * sec}, {Kind: sim.PoolerRestart}, {Kind: sim.PoolerNoise, For: 4 * sec}, {Kind: sim.PostgresRestart},
+}
+
+var (
+	stormsFlag = flag.Int("storms", 24, "plans of TestStorm")
+	fromFlag   = flag.Int("storms-from", 0, "the first of them")
+)
 
 // storm is a replica that does one after another of these, in transactions and without.
 func storm(route sim.Route) sim.Implementation {
@@ -85,6 +96,9 @@ func TestStorm(t *testing.T) {
 	}{{sim.Direct, 0}, {sim.PgBouncerSession, 0}, {sim.PgBouncerTransaction, 0}, {sim.PgBouncerStatement, 0}, {sim.PgBouncerTransaction, 3}, {sim.PgBouncerSession, 6}}
 	seen := map[string]int{}
 	for k := range *stormsFlag {
+		if k < *fromFlag {
+			continue
+		}
 		to := routes[k%len(routes)]
 		r := rand.New(rand.NewPCG(uint64(k), 7))
 		plan := sim.Plan{Horizon: 30 * sec, Phase: []sim.Duration{0, 100 * ms, 300 * ms, 400 * ms}}
@@ -97,6 +111,13 @@ func TestStorm(t *testing.T) {
 		}
 		for range 60 {
 			plan.Picks = append(plan.Picks, r.IntN(5))
+		}
+		if k/len(routes)%2 == 1 { // every other plan of each route
+			for n := range 4 {
+				f := stormFaults[r.IntN(len(stormFaults))]
+				f.At = sim.Duration(4+6*n) * sec
+				plan.Faults = append(plan.Faults, f)
+			}
 		}
 		run := world1(4, plan, storm(to.route))
 		run.Route, run.Scenario.Pool.Size = to.route, to.pool

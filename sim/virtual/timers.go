@@ -14,7 +14,7 @@ import (
 // Timeouts that run inside the server run on real time. Where a session sets one, the engine reads it, sets the server's own
 // out of reach, and does at the virtual instant what the server would have done: an idle session is ended by giving it
 // one real millisecond, so that the message and its SQLSTATE are the server's own; a statement that waits is cancelled.
-// Only sessions that keep their server session can be treated so; elsewhere the real timer stays, and never runs out.
+// Behind a pool that gives every transaction another session that is so within a transaction; what outlives it is only set out of reach.
 
 type serverTimers struct {
 	dirty     bool // the session may have set one
@@ -46,8 +46,8 @@ func (t *serverTimers) of(name string) *time.Duration {
 	return &t.idleTx
 }
 
-// outOfReach is what the server's own timeouts are set to; it tells them from what the code under test sets.
-const outOfReach = 2147483647 // ms
+// unreachable is what the server's own timeouts are set to; it tells them from what the code under test sets.
+const unreachable = 2147483647 // ms
 
 func (s startup) hasTimers() bool {
 	for i := 0; i+1 < len(s.params); i += 2 {
@@ -60,34 +60,78 @@ func (s startup) hasTimers() bool {
 
 // takeTimers takes the timeouts over that the session has set.
 func (w *world) takeTimers(g *gate) {
-	if g.timers.dirty && g.tx != 'E' && w.pinned() {
-		sql := "SELECT n, (extract(epoch FROM pg_catalog.current_setting(n)::interval) * 1000)::bigint FROM unnest(ARRAY['" +
-			statementTimeout + "', '" + lockTimeout + "', '" + idleTxTimeout + "', '" + idleTimeout + "']) n"
-		rows, err := g.link.query(sql)
-		if err != nil {
-			w.fail(fmt.Errorf("read the timeouts of %s: %w", g.name, err))
-			return
-		}
+	switch {
+	case !w.keeps(g):
+		w.leaveTimers(g)
+		return
+	case g.timers.dirty && g.tx != 'E':
 		set := "SET "
 		if g.tx == 'T' {
 			set = "SET LOCAL "
 		}
-		for _, r := range rows {
-			ms, _ := strconv.ParseInt(r[1], 10, 64)
-			if ms == outOfReach {
-				continue
-			}
-			*g.timers.of(r[0]) = time.Duration(ms) * time.Millisecond
-			if ms == 0 {
-				continue
-			}
-			if _, err := g.link.query(set + r[0] + " = " + itoa(outOfReach)); err != nil {
-				w.fail(fmt.Errorf("take over %s of %s: %w", r[0], g.name, err))
-			}
+		found, err := w.outOfReach(g, set)
+		if err != nil {
+			w.fail(fmt.Errorf("take over the timeouts of %s: %w", g.name, err))
+			return
+		}
+		for name, d := range found {
+			*g.timers.of(name) = d
 		}
 		g.timers.dirty = g.tx == 'T' // what was set in a transaction may end with it
 	}
 	w.watchIdle(g)
+}
+
+// keeps reports whether g's next statement runs in the same server session as its last one.
+func (w *world) keeps(g *gate) bool { return w.pinned() || g.tx != 'I' }
+
+// outOfReach reads the timeouts of g's server session that simrun did not set, and sets them out of the server's reach.
+func (w *world) outOfReach(g *gate, set string) (found map[string]time.Duration, err error) {
+	rows, err := g.link.query("SELECT n, (extract(epoch FROM pg_catalog.current_setting(n)::interval) * 1000)::bigint FROM unnest(ARRAY['" +
+		statementTimeout + "', '" + lockTimeout + "', '" + idleTxTimeout + "', '" + idleTimeout + "']) n")
+	if err != nil {
+		return nil, err
+	}
+	found = map[string]time.Duration{}
+	for _, r := range rows {
+		ms, _ := strconv.ParseInt(r[1], 10, 64)
+		if ms == unreachable {
+			continue
+		}
+		found[r[0]] = time.Duration(ms) * time.Millisecond
+		if ms == 0 {
+			continue
+		}
+		if _, err := g.link.query(set + r[0] + " = " + itoa(unreachable)); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// leaveTimers is for when g gives its server session back to a pool: what it set for its transaction has ended, and what it set for the
+// session will be somebody else's. The real timer must not run out, on a busy machine, where the virtual one would not.
+func (w *world) leaveTimers(g *gate) {
+	dirty := g.timers.dirty
+	g.timers = serverTimers{watch: g.timers.watch}
+	if !dirty || w.run.Scenario.Pool.RoundRobin {
+		return
+	}
+	if free, err := w.eng.pool.free(); err != nil || free == 0 {
+		w.fail(err) // somebody has it already
+		return
+	}
+	// The pool hands out first what came back last.
+	found, err := w.outOfReach(g, "SET ")
+	if err != nil {
+		w.fail(fmt.Errorf("take over the timeouts that %s left in the pool: %w", g.name, err))
+	}
+	for _, d := range found {
+		if d > 0 {
+			w.note("a timeout that was set for a session of a pool that gives every transaction another one is not carried out in virtual time")
+			break
+		}
+	}
 }
 
 // watchIdle has a session that stays silent ended in time.
@@ -101,10 +145,10 @@ func (w *world) watchIdle(g *gate) {
 	}
 	g.timers.watch = w.at(g.idleAt.Add(limit), false, func() {
 		g.timers.watch = nil
-		if g.link == nil || !w.pinned() {
+		if g.link == nil || !w.keeps(g) {
 			return
 		}
-		if g.flight != nil {
+		if g.flight != nil || g.copying {
 			return // its answer begins a new watch
 		}
 		if limit, name = g.idleLimit(); limit > 0 && time.Since(g.idleAt) >= limit {
@@ -124,7 +168,7 @@ func (g *gate) idleLimit() (time.Duration, string) {
 
 // expire has the server end a session that was silent for too long. It reports whether there was one.
 func (w *world) expire(g *gate, setting string) bool {
-	if !w.pinned() {
+	if !w.keeps(g) {
 		return w.terminate(g) // the server session that it had last; the client is not told, nor does it hear what the server says
 	}
 	w.record(sim.Event{Kind: sim.EvNote, Replica: g.rep.num, Incarnation: g.rep.inc, Session: g.name, Text: "the server ends the session: " + setting})
@@ -204,9 +248,9 @@ func (w *world) terminate(g *gate) bool {
 
 // parkTimers has a statement that waits cancelled in time.
 func (w *world) parkTimers(g *gate) {
-	limit := g.timers.statement
+	limit, why := g.timers.statement, timeoutError{"57014", "canceling statement due to statement timeout"}
 	if l := g.timers.lock; l > 0 && (limit == 0 || l < limit) {
-		limit = l
+		limit, why = l, timeoutError{"55P03", "canceling statement due to lock timeout"}
 	}
 	if limit == 0 {
 		return
@@ -214,23 +258,62 @@ func (w *world) parkTimers(g *gate) {
 	q := g.flight
 	w.after(sim.Duration(limit), false, func() {
 		if g.flight == q {
+			q.timedOut = &why
 			w.interrupt(g)
 			w.observe()
 		}
 	})
 }
 
-// interrupt cancels the statement of g that waits, and takes its answer.
-func (w *world) interrupt(g *gate) {
-	if g.flight == nil {
-		return
+// A timeoutError is what the server says when its own timer cancels a statement: postgres.c, ProcessInterrupts.
+type timeoutError struct{ code, text string }
+
+// in puts it in place of what the server says of a statement that somebody cancels.
+func (t timeoutError) in(out []byte) (b []byte) {
+	for {
+		kind, body, rest, ok := nextMessage(out, false)
+		if !ok {
+			return append(b, out...)
+		}
+		if kind == 'E' && field(body, 'C') == "57014" {
+			var fields []byte
+			for len(body) > 1 {
+				value, more := cstr(body[1:])
+				switch body[0] {
+				case 'C':
+					value = t.code
+				case 'M':
+					value = t.text
+				}
+				fields = append(append(append(fields, body[0]), value...), 0)
+				body = more
+			}
+			b = append(b, rawMessage('E', append(fields, 0))...)
+		} else {
+			b = append(b, out[:len(out)-len(rest)]...)
+		}
+		out = rest
+	}
+}
+
+// interrupt cancels the statement of g that waits, and takes its answer. It reports whether there was one in the server.
+func (w *world) interrupt(g *gate) bool {
+	if g.flight == nil || w.waitsForPool(g) {
+		return false
 	}
 	w.freeze(g)
 	if _, err := w.eng.ask("cancel", itoa(w.eng.pidOf(w.run.Route, g))); err != nil {
 		w.fail(err)
-		return
+		return false
 	}
 	w.mustAnswer(g)
+	return true
+}
+
+// waitsForPool reports whether g's statement waits in the pooler, for a server session. Nobody can cancel it there: PgBouncer takes no
+// notice of a cancel request for a client without a server session.
+func (w *world) waitsForPool(g *gate) bool {
+	return g.parked != 0 && g.serverPID == 0
 }
 
 // mustAnswer waits for the answer to a statement that has been cancelled, and for what it sets free.
@@ -250,15 +333,15 @@ func (w *world) cancel(q *request) {
 	}
 	secret := beUint32(body[8:])
 	for _, g := range w.sorted(w.gates) {
-		if g.secret == secret && g.link != nil && g.flight != nil {
+		if g.secret == secret && g.link != nil && g.flight != nil && !w.waitsForPool(g) {
 			w.freeze(g)
 			w.fail(w.eng.cancelRequest(w.run.Route, g.link.hello))
 			w.mustAnswer(g)
 			return // a session that waits for its client does not notice being cancelled
 		}
 	}
-	for i, gh := range w.ghosts { // pgx also cancels what was cut
-		if gh.secret == secret {
+	for i, gh := range w.ghosts { // pgx also cancels what was cut; a pooler knows the client no more
+		if gh.secret == secret && !w.run.Route.Pooled() {
 			w.fail(w.eng.cancelRequest(w.run.Route, gh.link.hello))
 			w.ghosts[i].cancelled = true
 			w.settle(nil)

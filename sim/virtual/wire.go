@@ -66,6 +66,23 @@ func endsCopy(b []byte) bool {
 	}
 }
 
+// beginsCopy reports whether an answer ends with the server's wish for the rows of a COPY.
+func beginsCopy(out []byte) bool {
+	last := byte(0)
+	for {
+		t, _, rest, ok := nextMessage(out, false)
+		if !ok {
+			return last == 'G'
+		}
+		last, out = t, rest
+	}
+}
+
+// parameterStatus is what a server sends when a setting changes of which it keeps its clients informed.
+func parameterStatus(name, value string) []byte {
+	return rawMessage('S', []byte(name+"\x00"+value+"\x00"))
+}
+
 // message builds a message whose body is text with a closing zero.
 func message(t byte, body string) []byte {
 	b := make([]byte, 0, len(body)+6)

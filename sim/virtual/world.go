@@ -112,6 +112,7 @@ type request struct {
 	before    int  // statements of the engine's own that went before it
 	cancelled bool // it is cancelled as it begins
 	touches   *footprint
+	timedOut  *timeoutError
 	mustEnd   bool // it has been cancelled: it answers soon, even if it still seems to wait
 }
 
@@ -437,9 +438,17 @@ func (w *world) collect() bool {
 	if len(in) > 1 {
 		slices.SortStableFunc(in, func(a, b *request) int { return strings.Compare(a.from, b.from) }) // only dials have it
 	}
+	var last *request
 	for _, q := range in {
 		if q.kind == sendDial {
 			g := q.gate
+			if last != nil && last.gate.rep == g.rep && last.from == q.from {
+				if last.gate.alike == nil {
+					last.gate.alike = &alike{}
+				}
+				g.alike = last.gate.alike
+			}
+			last = q
 			g.rep.dials++
 			g.ord, g.name = g.rep.dials, fmt.Sprintf("r%d/%d/conn", g.rep.num, g.rep.inc)
 			g.stmts.lib = w.eng.lib
@@ -447,6 +456,7 @@ func (w *world) collect() bool {
 		}
 	}
 	if len(in) > 1 {
+		w.introduced(in)
 		slices.SortStableFunc(in, func(a, b *request) int { return byGate(a.gate, b.gate) })
 	}
 	for _, q := range in {
@@ -478,7 +488,14 @@ func (w *world) ignore(q *request) {
 func (w *world) launch(q *request) {
 	g, r := q.gate, q.gate.rep
 	ds := wrap(w.plan.Delays, r.num-1)
-	q.delay = wrap(ds, w.sent[r.num-1])
+	n := w.sent[r.num-1]
+	if a := g.alike; a != nil && q.kind == sendDial {
+		if !a.begun {
+			a.begun, a.delay = true, n
+		}
+		n = a.delay
+	}
+	q.delay = wrap(ds, n)
 	if q.kind != sendClose && q.kind != sendGoodbye {
 		w.sent[r.num-1]++
 	}
