@@ -90,7 +90,12 @@ func (w *world) ruleBacked(f *finding) {
 			f.violated(w.onOneBackend(o.first, o.second))
 		}
 	}
+	unheld := map[int64]bool{}
 	for _, l := range w.leaderships {
+		if len(w.holds[l.key]) == 0 && !unheld[l.key] {
+			unheld[l.key] = true
+			f.note("nobody ever held key %d, so that nothing is said of belief that no lock backs (rule 5): right for a lease that is no advisory lock, wrong for one on another key", l.key)
+		}
 		if shared[l] || len(w.holds[l.key]) == 0 {
 			continue
 		}

@@ -367,7 +367,7 @@ func loadPages(dirs []string, talk io.Writer) (pages []reports.Page, err error) 
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
-			return nil, usagef("%s is no results folder (%v); the last run's is %s", dir, errors.Unwrap(err), filepath.Join("simrun-out", "latest"))
+			return nil, noResults(dir, err)
 		}
 		if seen[real] {
 			continue

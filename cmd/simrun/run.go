@@ -470,7 +470,9 @@ func (r *runner) run(ctx context.Context, tasks []task) {
 		}
 	}
 	summary(r.talk, result)
-	fmt.Fprintf(r.talk, "report: %s\n", report)
+	if exists(report) { // the disk may be full
+		fmt.Fprintf(r.talk, "report: %s\n", report)
+	}
 }
 
 // entries starts servers and engines, carries out the tasks and ends what it started.
@@ -575,10 +577,28 @@ func readHistoryFile(path string) (*sim.History, error) {
 	return h, nil
 }
 
+// noResults says why a path is no results folder, and where there is one.
+func noResults(path string, err error) error {
+	why := fmt.Sprint(errors.Unwrap(err))
+	if info, statErr := os.Stat(path); statErr == nil && info.IsDir() && errors.Is(err, fs.ErrNotExist) {
+		why = "there is no result.json in it"
+	}
+	hint := "begin one with simrun run"
+	if last := filepath.Join("simrun-out", "latest"); filepath.Clean(path) != last && exists(filepath.Join(last, "result.json")) {
+		hint = "the last run's is " + last
+	}
+	return usagef("%s is no results folder (%s); %s", path, why, hint)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 func readResult(dir string) (*sim.Result, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "result.json"))
 	if err != nil {
-		return nil, usagef("%s is no results folder (%v); the last run's is %s", dir, errors.Unwrap(err), filepath.Join("simrun-out", "latest"))
+		return nil, noResults(dir, err)
 	}
 	var r sim.Result
 	if err := json.Unmarshal(b, &r); err != nil {

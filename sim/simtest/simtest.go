@@ -199,6 +199,11 @@ func (x *explorer) route(s sim.Scenario, route sim.Route) (failure, doubt string
 		}
 		seen.add(i, h, verdicts)
 	}
+	for _, name := range s.Invariants {
+		if note := seen.notes[name]; note != "" {
+			x.t.Logf("%s on the route %s: %s", name, route, note)
+		}
+	}
 	return "", seen.doubt(s, route, x.impl.Name), nil
 }
 

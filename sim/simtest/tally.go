@@ -12,6 +12,7 @@ import (
 type tally struct {
 	schedules int
 	held      map[string]int    // schedules in which an invariant held
+	notes     map[string]string // what should be known of how one-leader was judged
 	unsure    map[string]string // why it was inconclusive, the first time
 	faults    map[string]int    // by what became of them: applied, moot, failed
 	spoilt    map[string]string // why a fault was moot or failed, the first time
@@ -20,7 +21,7 @@ type tally struct {
 }
 
 func newTally() *tally {
-	return &tally{held: map[string]int{}, unsure: map[string]string{}, faults: map[string]int{}, spoilt: map[string]string{}, counts: map[sim.Metric]int{}}
+	return &tally{held: map[string]int{}, notes: map[string]string{}, unsure: map[string]string{}, faults: map[string]int{}, spoilt: map[string]string{}, counts: map[sim.Metric]int{}}
 }
 
 // add takes in schedule i.
@@ -29,7 +30,9 @@ func (t *tally) add(i int, h *sim.History, verdicts []sim.Verdict) {
 	for _, v := range verdicts {
 		switch v.Status {
 		case sim.StatusHeld:
-			t.held[v.Invariant]++
+			if t.held[v.Invariant]++; v.Invariant == "one-leader" && v.Note != "" {
+				first(t.notes, v.Invariant, v.Note)
+			}
 		case sim.StatusInconclusive:
 			first(t.unsure, v.Invariant, fmt.Sprintf("%s (schedule %d)", v.Reason, i))
 		}
