@@ -583,8 +583,9 @@ func noResults(path string, err error) error {
 	if info, statErr := os.Stat(path); statErr == nil && info.IsDir() && errors.Is(err, fs.ErrNotExist) {
 		why = "there is no result.json in it"
 	}
-	hint := "begin one with simrun run"
-	if last := filepath.Join("simrun-out", "latest"); filepath.Clean(path) != last && exists(filepath.Join(last, "result.json")) {
+	last := filepath.Join("simrun-out", "latest")
+	hint := "simrun run leaves one in " + last
+	if filepath.Clean(path) != last && exists(filepath.Join(last, "result.json")) {
 		hint = "the last run's is " + last
 	}
 	return usagef("%s is no results folder (%s); %s", path, why, hint)
