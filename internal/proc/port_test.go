@@ -16,7 +16,7 @@ func TestFreePort(t *testing.T) {
 	require.NoError(t, err)
 	_, err = fmt.Sscan(string(b), &low)
 	require.NoError(t, err)
-	seen := map[int]bool{}
+	seen, taken := map[int]bool{}, 0
 	for range 50 {
 		port, err := FreePort()
 		require.NoError(t, err)
@@ -25,8 +25,11 @@ func TestFreePort(t *testing.T) {
 		if low > 11000 {
 			require.Less(t, port, low, "an outgoing connection could sit on it")
 		}
-		require.False(t, PortTaken(port))
+		if PortTaken(port) {
+			taken++
+		}
 	}
+	require.Less(t, taken, 5, "a server of another test may have begun on one meanwhile, but not on many")
 }
 
 func TestPortTaken(t *testing.T) {
