@@ -46,7 +46,7 @@ var stormFaults = []sim.Fault{
 }
 
 var (
-	stormsFlag = flag.Int("storms", 24, "plans of TestStorm")
+	stormsFlag = flag.Int("storms", 12, "plans of TestStorm")
 	fromFlag   = flag.Int("storms-from", 0, "the first of them")
 )
 
