@@ -306,10 +306,7 @@ func (e *Engine) pooledRemains(name string) (why string, err error) {
 // work on it, and then sleeps again; and the console answers after the pooler has read what came before.
 func (w *world) awaitQuiet() {
 	w.awaitRest(false)
-	if w.eng.pool != nil {
-		_, err := w.eng.pool.show("SHOW VERSION")
-		w.fail(err)
-	}
+	w.awaitPooler()
 }
 
 // awaitStopped waits until every session that a statement has ended is over, its locks are free and its last word is on its way,
@@ -335,6 +332,11 @@ func (w *world) awaitStopped() {
 			w.fail(fmt.Errorf("a server process that was told to end, or to give up its statement, does not"))
 		}
 	}
+	w.awaitPooler()
+}
+
+// awaitPooler waits until the pooler has read what came before.
+func (w *world) awaitPooler() {
 	if w.eng.pool != nil {
 		_, err := w.eng.pool.show("SHOW VERSION")
 		w.fail(err)

@@ -248,6 +248,9 @@ func (w *world) terminate(g *gate) bool {
 
 // parkTimers has a statement that waits cancelled in time.
 func (w *world) parkTimers(g *gate) {
+	if w.waitsForPool(g) {
+		return // the server's timer begins when the statement does
+	}
 	limit, why := g.timers.statement, timeoutError{"57014", "canceling statement due to statement timeout"}
 	if l := g.timers.lock; l > 0 && (limit == 0 || l < limit) {
 		limit, why = l, timeoutError{"55P03", "canceling statement due to lock timeout"}
@@ -257,7 +260,7 @@ func (w *world) parkTimers(g *gate) {
 	}
 	q := g.flight
 	w.after(sim.Duration(limit), false, func() {
-		if g.flight == q {
+		if g.flight == q && !w.waitsForPool(g) {
 			q.timedOut = &why
 			w.interrupt(g)
 			w.observe()

@@ -54,29 +54,25 @@ func requestEnd(b []byte) (complete bool, ready int, goodbye bool) {
 	return complete, ready, goodbye
 }
 
-// endsCopy reports whether the last message of b says that all rows of a COPY were sent, or that there will be no more.
-func endsCopy(b []byte) bool {
-	last := byte(0)
+// lastMessage is the type of the last whole message of b, 0 without one.
+func lastMessage(b []byte) (last byte) {
 	for {
 		t, _, rest, ok := nextMessage(b, false)
 		if !ok {
-			return last == 'c' || last == 'f'
+			return last
 		}
 		last, b = t, rest
 	}
 }
 
-// beginsCopy reports whether an answer ends with the server's wish for the rows of a COPY.
-func beginsCopy(out []byte) bool {
-	last := byte(0)
-	for {
-		t, _, rest, ok := nextMessage(out, false)
-		if !ok {
-			return last == 'G'
-		}
-		last, out = t, rest
-	}
+// endsCopy reports whether a request ends by saying that all rows of a COPY were sent, or that there will be no more.
+func endsCopy(b []byte) bool {
+	t := lastMessage(b)
+	return t == 'c' || t == 'f'
 }
+
+// beginsCopy reports whether an answer ends with the server's wish for the rows of a COPY.
+func beginsCopy(out []byte) bool { return lastMessage(out) == 'G' }
 
 // parameterStatus is what a server sends when a setting changes of which it keeps its clients informed.
 func parameterStatus(name, value string) []byte {
