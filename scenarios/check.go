@@ -249,7 +249,12 @@ func (c *checker) fault(i int) {
 	c.when(path, f)
 }
 
+// target checks whom a fault is aimed at, and that it is there.
 func (c *checker) target(path string, f sim.FaultSpec, info sim.FaultInfo) {
+	pooler := f.Kind == sim.PoolerRestart || f.Kind == sim.PoolerReload || f.Kind == sim.PoolerNoise
+	if pooler && len(c.s.Routes) > 0 && c.good("routes") && !slices.ContainsFunc(c.s.Routes, sim.Route.Pooled) {
+		c.say(path+".kind", fmt.Sprintf("%s needs a pooler, and no route goes through one", f.Kind), "for example, routes: [pgbouncer-session]")
+	}
 	switch {
 	case !c.good(path + ".target"):
 	case !info.Targets && f.Target != "":
@@ -257,6 +262,8 @@ func (c *checker) target(path string, f sim.FaultSpec, info sim.FaultInfo) {
 	case info.Targets && f.Target == "":
 		c.say(path, fmt.Sprintf("%s needs a target: leader, standby, all or a replica's number", f.Kind), "")
 	case !info.Targets:
+	case f.Target == sim.TargetStandby && c.s.Replicas == 1 && c.good("replicas"):
+		c.say(path+".target", "there is no standby: the scenario has one replica", "write replicas: 2 or more")
 	case f.Target == sim.TargetLeader, f.Target == sim.TargetStandby, f.Target == sim.TargetAll:
 	default:
 		n, err := strconv.Atoi(string(f.Target))
