@@ -254,14 +254,22 @@ func loadCounterexample(path string) (*sim.Counterexample, error) {
 		return nil, usageError{fmt.Errorf("read the counterexample: %w", err)}
 	}
 	var ce sim.Counterexample
+	// What is something else altogether, such as a result.json, is told by what it lacks and not by the first field that is strange.
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(b, &fields); err != nil {
+		return nil, usagef("%s is not a counterexample: it holds no JSON object; expected a file from simrun-out/*/counterexamples/", path)
+	}
+	for _, needed := range []string{"v", "invariant", "scenario", "plan"} {
+		if _, ok := fields[needed]; !ok {
+			return nil, usagef("%s is not a counterexample: it has no %q; expected a file from simrun-out/*/counterexamples/", path, needed)
+		}
+	}
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&ce); err != nil {
-		return nil, usagef("%s is not a counterexample: %v", path, err)
+		return nil, usagef("%s cannot be read: %v; expected a file from simrun-out/*/counterexamples/", path, err)
 	}
 	switch {
-	case ce.V == 0:
-		return nil, usagef("%s is not a counterexample: it has no \"v\"; expected a file from simrun-out/*/counterexamples/", path)
 	case ce.V != sim.CounterexampleVersion || ce.Plan.V != sim.PlanVersion:
 		return nil, usagef("%s has format %d with plan format %d; this simrun reads %d and %d", path, ce.V, ce.Plan.V, sim.CounterexampleVersion, sim.PlanVersion)
 	case !invariants.Known(ce.Invariant):

@@ -135,13 +135,14 @@ func TestWrongUsage(t *testing.T) {
 func TestHostileCounterexamples(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{
-		"empty": "", "no json": "{", "a list": "[1]", "no version": "{}", "future": `{"v":99,"plan":{"v":1}}`,
-		"no scenario": `{"v":1,"plan":{"v":1},"invariant":"one-leader"}`, "bad duration": `{"v":1,"plan":{"v":1,"horizon":5}}`,
+		"empty": "", "no json": "{", "a list": "[1]", "no version": "{}", "future": `{"v":99,"plan":{"v":1},"scenario":{},"invariant":"one-leader"}`,
+		"no scenario": `{"v":1,"plan":{"v":1},"invariant":"one-leader"}`, "bad duration": `{"v":1,"plan":{"v":1,"horizon":5},"scenario":{},"invariant":"one-leader"}`,
 		"unknown route":     `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"one-leader","route":"\u001b]0;owned\u0007","scenario":{"name":"x","replicas":1,"invariants":["one-leader"]}}`,
-		"escape sequences":  `{"v":1,"\u001b]0;owned\u0007":1}`,
-		"unknown invariant": `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"nope"}`,
+		"escape sequences":  `{"v":1,"plan":{"v":1},"scenario":{},"invariant":"one-leader","\u001b]0;owned\u0007":1}`,
+		"unknown invariant": `{"v":1,"plan":{"v":1,"horizon":"5s"},"scenario":{},"invariant":"nope"}`,
 		"huge replicas":     `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"one-leader","scenario":{"replicas":1000000,"invariants":["one-leader"]}}`,
 		"binary":            "\x00\xff\xfe",
+		"a result":          `{"schema":1,"scenarios":[],"started":"2026-01-01T00:00:00Z"}`,
 		"no command":        `{"v":1,"plan":{"v":1,"horizon":"5s"},"engine":"live","route":"direct","impl":"exec:","invariant":"one-leader","scenario":{"name":"x","replicas":1,"invariants":["one-leader"],"program":{"exec":[]}}}`,
 		"empty command":     `{"v":1,"plan":{"v":1,"horizon":"5s"},"engine":"live","route":"direct","impl":"exec:''","invariant":"one-leader","scenario":{"name":"x","replicas":1,"invariants":["one-leader"],"program":{"exec":[""]}}}`,
 		"no folder":         `{"v":1,"plan":{"v":1,"horizon":"5s"},"engine":"live","route":"direct","impl":"exec:sh","invariant":"one-leader","scenario":{"name":"x","replicas":1,"invariants":["one-leader"],"program":{"exec":["sh"]},"dir":"/no/x.json"}}`,
@@ -160,6 +161,10 @@ func TestHostileCounterexamples(t *testing.T) {
 				return
 			}
 			require.Contains(t, errs, "x.json")
+			if name == "a result" || name == "a list" {
+				require.Contains(t, errs, "simrun-out/*/counterexamples/", "where there is one")
+				require.NotContains(t, errs, "unknown field")
+			}
 		})
 	}
 }
