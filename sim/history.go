@@ -233,3 +233,31 @@ func (h *History) Count(m Metric) (n int) {
 	}
 	return n
 }
+
+// FirstDifference tells of the first event that is not the same in two histories of one plan, "" when all are.
+func (h *History) FirstDifference(other *History) string {
+	for i := range max(len(h.Events), len(other.Events)) {
+		switch {
+		case i >= len(h.Events):
+			return "the second run goes on with " + brief(other.Events[i])
+		case i >= len(other.Events):
+			return "the first run goes on with " + brief(h.Events[i])
+		case fmt.Sprintf("%+v", h.Events[i]) != fmt.Sprintf("%+v", other.Events[i]):
+			return fmt.Sprintf("%s / %s", brief(h.Events[i]), brief(other.Events[i]))
+		}
+	}
+	return ""
+}
+
+func brief(e Event) string {
+	s := fmt.Sprintf("%s %s %s", e.At, e.Kind, e.Op)
+	if e.Replica > 0 {
+		s += " " + e.Who()
+	}
+	for _, v := range []string{e.Session, e.SQL, e.Answer, e.Reason, e.Text} {
+		if v != "" {
+			s += " " + v
+		}
+	}
+	return s
+}

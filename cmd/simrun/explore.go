@@ -88,7 +88,7 @@ func (j *job) interleaving(ctx context.Context, x *gen.Explorer, i int) (s sched
 	}
 	again := j.schedule(ctx, s.plan, i, "")
 	if s.err == nil && again.err == nil && again.digest != s.digest {
-		again.err = &divergence{entry: j.String(), schedule: i, files: [2]string{again.file, "the run that chose"}, first: firstDifference(s.hist, again.hist)}
+		again.err = &divergence{entry: j.String(), schedule: i, files: [2]string{again.file, "the run that chose"}, first: s.hist.FirstDifference(again.hist)}
 	}
 	return again
 }

@@ -211,7 +211,7 @@ func (j *job) selfCheck(ctx context.Context, s schedule) error {
 		j.out.remove(again.file)
 		return nil
 	}
-	return &divergence{entry: j.String(), schedule: s.index, files: [2]string{s.file, again.file}, first: firstDifference(s.hist, again.hist)}
+	return &divergence{entry: j.String(), schedule: s.index, files: [2]string{s.file, again.file}, first: s.hist.FirstDifference(again.hist)}
 }
 
 // A divergence says that one plan gave two histories in the virtual engine. It is a defect of the engine, or chance in
@@ -226,31 +226,4 @@ type divergence struct {
 func (d *divergence) Error() string {
 	return fmt.Sprintf("self-check: schedule %d of %s gave two histories; first difference: %s (compare %s with %s)",
 		d.schedule, d.entry, d.first, d.files[0], d.files[1])
-}
-
-func firstDifference(a, b *sim.History) string {
-	for i := range max(len(a.Events), len(b.Events)) {
-		switch {
-		case i >= len(a.Events):
-			return fmt.Sprintf("the second run goes on with %s", brief(b.Events[i]))
-		case i >= len(b.Events):
-			return fmt.Sprintf("the first run goes on with %s", brief(a.Events[i]))
-		case fmt.Sprintf("%+v", a.Events[i]) != fmt.Sprintf("%+v", b.Events[i]):
-			return fmt.Sprintf("%s / %s", brief(a.Events[i]), brief(b.Events[i]))
-		}
-	}
-	return "none in the events"
-}
-
-func brief(e sim.Event) string {
-	s := fmt.Sprintf("%s %s %s", e.At, e.Kind, e.Op)
-	if e.Replica > 0 {
-		s += " " + e.Who()
-	}
-	for _, v := range []string{e.Session, e.SQL, e.Answer, e.Reason, e.Text} {
-		if v != "" {
-			s += " " + v
-		}
-	}
-	return s
 }

@@ -43,6 +43,7 @@ type options struct {
 	impl      sim.Implementation
 	schedules int
 	seed      uint64
+	selfCheck bool
 }
 
 // An Option changes how a replica is run.
@@ -68,6 +69,14 @@ func Schedules(n int) Option { return func(o *options) { o.schedules = n } }
 
 // Seed is where the schedules come from: 1.
 func Seed(n uint64) Option { return func(o *options) { o.seed = n } }
+
+// selfCheckEvery is the share of schedules that SelfCheck runs twice: one in so many, the first always.
+const selfCheckEvery = 10
+
+// SelfCheck runs one schedule in ten twice, and fails the test when the two histories differ: something in the code under test is decided by
+// chance outside env.Rand, and what is found could not be had again. Without the option the first schedule is run twice, and a difference is
+// only logged, since code may have its reasons, such as identifiers from crypto/rand.
+func SelfCheck() Option { return func(o *options) { o.selfCheck = true } }
 
 // Run runs replicas through schedules of the scenario, and fails the test when one breaks an invariant. What the
 // scenario leaves out is filled in: two replicas, two minutes, the direct route, a leader that is killed or loses its
@@ -198,6 +207,18 @@ func (x *explorer) route(s sim.Scenario, route sim.Route) (failure, doubt string
 			return failure, "", err
 		}
 		seen.add(i, h, verdicts)
+		if i == 0 || x.selfCheck && i%selfCheckEvery == 0 {
+			differs, err := x.twice(s, route, p, i, h)
+			if err != nil {
+				return "", "", err
+			}
+			if differs != "" && x.selfCheck {
+				return differs + replayLine(x.t, p), "", nil
+			}
+			if differs != "" {
+				x.t.Log(differs)
+			}
+		}
 	}
 	for _, name := range s.Invariants {
 		if note := seen.notes[name]; note != "" {
@@ -206,6 +227,21 @@ func (x *explorer) route(s sim.Scenario, route sim.Route) (failure, doubt string
 	}
 	return "", seen.doubt(s, route, x.impl.Name), nil
 }
+
+// twice carries a plan out a second time, and tells how the history differs from the first one.
+func (x *explorer) twice(s sim.Scenario, route sim.Route, p sim.Plan, i int, h *sim.History) (string, error) {
+	again, _, err := x.carry(s, route, p, i)
+	if err != nil {
+		return "", fmt.Errorf("schedule %d on %s, a second time: %w", i, route, err)
+	}
+	if again.Digest() == h.Digest() {
+		return "", nil
+	}
+	return fmt.Sprintf("self-check: schedule %d on the route %s gave two histories, so that what is found may not be found again\nThe first difference: %s\n%s\n", i, route, h.FirstDifference(again), byChance), nil
+}
+
+// byChance says why a plan may give two histories.
+const byChance = "Something in the code under test is decided by chance outside env.Rand (equal timers, map order, select, crypto/rand), or by what an earlier run left in a variable."
 
 // again carries out the plan of the environment variable.
 func (x *explorer) again(s sim.Scenario, route sim.Route, text string) (string, error) {
@@ -275,7 +311,7 @@ func (x *explorer) shrink(s sim.Scenario, route sim.Route, i int, first sim.Verd
 	}
 	v := violated(verdicts)
 	if v == nil {
-		return "", errors.New("the schedule that broke an invariant does not do so again: something in the code under test is decided by chance outside env.Rand (equal timers, map order, select)")
+		return "", errors.New("the schedule that broke an invariant does not do so again. " + byChance)
 	}
 	return x.report(s, route, h, *v, fmt.Sprintf("schedule %d of seed %d, %d schedules tried to make it small", i, x.seed, small.Runs)), nil
 }

@@ -120,3 +120,39 @@ func lead(ctx context.Context, env *sim.Env, db *sql.DB) {
 	env.Emit(sim.Event{Kind: sim.EvEnd, Role: env.Role.Name, Key: env.Role.Key})
 	_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", env.Role.Key) // if the session lives
 }
+
+// A number that each run of the process counts up stands for what is decided by chance outside env.Rand.
+func TestSelfCheck(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	replica := func(ctx context.Context, env *sim.Env) error {
+		conn, err := connect.Connect(ctx, env, "effect")
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		if env.Replica == 2 { // the plan starts it first
+			runs++
+		}
+		if _, err := conn.Exec(ctx, "SELECT $1::int", runs); err != nil {
+			return err
+		}
+		return careful(ctx, env)
+	}
+	opts := []Option{Migrations(tables), Load(load), Schedules(3)}
+	s := scenario
+	s.Faults = []sim.FaultSpec{}
+	text, err := explore(t, s, replica, opts)
+	require.NoError(t, err)
+	require.Empty(t, text, "it may have its reasons")
+	require.Equal(t, 4, runs, "the first schedule is run twice")
+	text, err = explore(t, s, replica, append(opts, SelfCheck()))
+	require.NoError(t, err)
+	require.Contains(t, text, "self-check: schedule 0 on the route direct gave two histories")
+	require.Contains(t, text, "SELECT $1::int [$1=5]")
+	require.Contains(t, text, "SELECT $1::int [$1=6]", "the first difference")
+	require.Contains(t, text, PlanVariable)
+	text, err = explore(t, s, careful, append(opts, SelfCheck()))
+	require.NoError(t, err)
+	require.Empty(t, text, "the correct twin")
+}
