@@ -29,13 +29,28 @@ func TestTasks(t *testing.T) {
 		tasks.Slow(3 * time.Second)
 		tasks.Slow(time.Hour)
 		begin(context.Background(), 2, ErrTaskFailed, 0)
-		begin(context.Background(), 3, nil, 3*time.Second)
+		begin(context.Background(), 3, nil, 3*time.Second+1)
 		ctx, cancel := context.WithDeadline(context.Background(), began.Add(5*time.Second))
 		defer cancel()
-		begin(ctx, 4, context.DeadlineExceeded, 2*time.Second)
+		begin(ctx, 4, context.DeadlineExceeded, 2*time.Second-1)
 		begin(context.Background(), 5, nil, 0)
 		if got := fmt.Sprint(hits); got != "[task-failure 2 slow-task 3 slow-task 4]" {
 			t.Fatal(got)
 		}
 	})
+}
+
+// A task that is slow for as long as its deadline allows is late, each time.
+func TestSlowUntilTheDeadline(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			tasks := &Tasks{}
+			tasks.Slow(5 * time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			if err := tasks.Begin(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+		})
+	}
 }

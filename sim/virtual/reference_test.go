@@ -29,6 +29,7 @@ var (
 	onlyFlag  = flag.String("only", "", "one scenario")
 	routeFlag = flag.String("onroute", "", "one route")
 	implFlag  = flag.String("impl", "reference", "implementation")
+	tiesFlag  = flag.Bool("ties", false, "no delays, everybody starts at once, faults on whole seconds: as much as possible is due at the same instant")
 	showFlag  = flag.Bool("show", false, "print the histories")
 )
 
@@ -92,6 +93,9 @@ func TestReference(t *testing.T) {
 				began := time.Now()
 				for i := range *plansFlag {
 					run := sim.Run{Scenario: s, Plan: gen.Plan(s, 1, i), Route: route, Impl: impl, Seed: 1, Schedule: i}
+					if *tiesFlag {
+						run.Plan = tied(run.Plan)
+					}
 					first, err := carry(t, e, run)
 					if *showFlag || err != nil {
 						for _, l := range lines(first) {
@@ -148,5 +152,39 @@ func TestTwoRunsThatLeaveSomethingInThePool(t *testing.T) {
 		h, err := carry(t, e, sim.Run{Scenario: s, Plan: gen.Plan(s, 1, 0), Route: sim.PgBouncerTransaction, Impl: i, Seed: 1})
 		require.NoError(t, err)
 		require.Positive(t, h.Count(sim.Elections))
+	}
+}
+
+// tied is the plan with as much as possible at the same instant.
+func tied(p sim.Plan) sim.Plan {
+	p.Delays, p.Phase = nil, nil
+	p.Faults = slices.Clone(p.Faults)
+	for i := range p.Faults {
+		f := &p.Faults[i]
+		f.At, f.For = f.At/sec*sec, f.For/sec*sec
+	}
+	return p
+}
+
+// A task is slow for just as long as the scheduler allows a transaction to take, and no statement takes any time: what is due at the same
+// instant would be Go's choice.
+func TestSlowTaskUntilTheDeadline(t *testing.T) {
+	e, err := virtual.New(t, virtual.Config{Server: pgtest.Server(t)})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	s, ok := scenarios.ByName("slow-task")
+	require.True(t, ok)
+	impl, ok := replica.ByName(replica.Reference)
+	require.True(t, ok)
+	run := sim.Run{Scenario: s, Plan: sim.Plan{V: sim.PlanVersion, Horizon: s.Duration, Phase: []sim.Duration{150 * ms, 7 * ms, 164 * ms}, Faults: []sim.Fault{
+		{Kind: sim.SlowTask, Target: sim.TargetLeader, At: 11 * sec, For: 5 * sec},
+	}}, Route: sim.Direct, Impl: impl, Seed: 1}
+	first, err := carry(t, e, run)
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(lines(first), "\n"), "infrastructure", "the transaction took too long")
+	for range 20 {
+		again, err := carry(t, e, run)
+		require.NoError(t, err)
+		same(t, first, again)
 	}
 }
