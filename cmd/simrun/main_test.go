@@ -141,6 +141,7 @@ func TestHostileCounterexamples(t *testing.T) {
 		"escape sequences":  `{"v":1,"plan":{"v":1},"scenario":{},"invariant":"one-leader","\u001b]0;owned\u0007":1}`,
 		"unknown invariant": `{"v":1,"plan":{"v":1,"horizon":"5s"},"scenario":{},"invariant":"nope"}`,
 		"huge replicas":     `{"v":1,"plan":{"v":1,"horizon":"5s"},"invariant":"one-leader","scenario":{"replicas":1000000,"invariants":["one-leader"]}}`,
+		"endless":           `{"v":1,"plan":{"v":1,"horizon":"999999h"},"invariant":"one-leader","route":"direct","scenario":{"name":"x","replicas":1,"invariants":["one-leader"]}}`,
 		"binary":            "\x00\xff\xfe",
 		"a result":          `{"schema":1,"scenarios":[],"started":"2026-01-01T00:00:00Z"}`,
 		"no command":        `{"v":1,"plan":{"v":1,"horizon":"5s"},"engine":"live","route":"direct","impl":"exec:","invariant":"one-leader","scenario":{"name":"x","replicas":1,"invariants":["one-leader"],"program":{"exec":[]}}}`,

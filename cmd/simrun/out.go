@@ -96,10 +96,17 @@ func (o *outDir) remove(file string) {
 	}
 }
 
-// writeFile writes a file so that nobody ever sees half of it.
+// writeFile writes a file so that nobody ever sees half of it. A device, a pipe or a link that the user has named is written to, not replaced.
 func writeFile(path string, b []byte) error {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return os.WriteFile(path, b, 0o644)
+	}
 	tmp := path + ".part"
 	if err := os.WriteFile(tmp, b, 0o644); err != nil {
+		var at *fs.PathError
+		if errors.As(err, &at) {
+			at.Path = path
+		}
 		return err
 	}
 	return os.Rename(tmp, path)

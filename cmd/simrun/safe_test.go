@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/seed-aafb3a99/simrun/sim"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 const owned = "\x1b]0;owned\x07\u202e"
@@ -69,4 +71,37 @@ func TestNoEscapeSequences(t *testing.T) {
 			require.NotContains(t, out+errs, bad, args)
 		}
 	}
+}
+
+// A device, a pipe or a link that the user has named for a result is written to; anybody else who has it open has it still.
+func TestWriteFileReplacesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	require.NoError(t, writeFile(file, []byte("long before")))
+	require.NoError(t, writeFile(file, []byte("before")))
+	require.NoError(t, os.Symlink(file, link))
+	require.NoError(t, writeFile(link, []byte("after")))
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "after", string(b))
+	info, err := os.Lstat(link)
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeSymlink)
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	read := make(chan string)
+	go func() {
+		b, _ := os.ReadFile(pipe)
+		read <- string(b)
+	}()
+	require.NoError(t, writeFile(pipe, []byte("through")))
+	require.Equal(t, "through", <-read)
+	require.NoError(t, writeFile("/dev/null", nil))
+	info, err = os.Stat("/dev/null")
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeDevice)
+	require.ErrorIs(t, writeFile(dir, nil), unix.EISDIR)
+	err = writeFile(filepath.Join(dir, "nowhere", "x"), nil)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NotContains(t, err.Error(), ".part")
 }

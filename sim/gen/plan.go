@@ -29,7 +29,7 @@ type Strategy string
 
 // The strategies.
 const (
-	// Random gives every request and answer a delay of its own.
+	// Random gives each replica a list of delays for its requests and their answers, which repeats.
 	Random Strategy = "random"
 	// PCT is probabilistic concurrency testing; see pct.go for what it promises.
 	PCT Strategy = "pct"

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-aafb3a99/simrun/sim"
@@ -43,6 +44,33 @@ func TestInvalidScenarioIsRefused(t *testing.T) {
 			_, err = explore(t, c.s, idle, nil)
 			require.ErrorContains(t, err, c.want, "a plan that is carried out again")
 		})
+	}
+}
+
+// Who connects by the address alone leaves the virtual world, and is told how to come in.
+func TestOutsideOfTheVirtualWorld(t *testing.T) {
+	text, err := explore(t, sim.Scenario{}, func(ctx context.Context, env *sim.Env) error {
+		_, err := pgx.Connect(ctx, env.DSN)
+		return err
+	}, []Option{Schedules(1)})
+	require.NoError(t, err)
+	require.Contains(t, text, "inconclusive")
+	require.Contains(t, text, "the database's address")
+	require.Contains(t, text, "connect by the package sim/connect")
+}
+
+func TestHostilePlanIsRefused(t *testing.T) {
+	for plan, want := range map[string]string{
+		`{"v":1,"horizon":"1m","faults":[{"kind":"kil","target":"1","at":"3s"}]}`:   `unknown fault "kil" (did you mean "kill"?)`,
+		`{"v":1,"horizon":"1m","faults":[{"kind":"kill","target":"77","at":"3s"}]}`: "there is no replica 77",
+		`{"v":1,"horizon":"1m","faults":[{"kind":"kill","target":"1","at":"-3s"}]}`: "not between the start and the end",
+		`{"v":1,"horizon":"1m","picks":[1,-1]}`:                                     "picks count from 0",
+		`{"v":1,"horizon":"9999h"}`:                                                 "at most 24h",
+	} {
+		t.Setenv(PlanVariable, plan)
+		_, err := explore(t, sim.Scenario{Workload: sim.Workload{Rows: 10, Every: sim.Duration(11 * time.Second)}}, idle, []Option{Load("SELECT $1::bigint, $2::float8")})
+		require.ErrorContains(t, err, PlanVariable+" cannot be carried out")
+		require.ErrorContains(t, err, want)
 	}
 }
 

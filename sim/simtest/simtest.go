@@ -225,7 +225,10 @@ func (x *explorer) route(s sim.Scenario, route sim.Route) (failure, doubt string
 			x.t.Logf("%s on the route %s: %s", name, route, note)
 		}
 	}
-	return "", seen.doubt(s, route, x.impl.Name), nil
+	if doubt = seen.doubt(s, route, x.impl.Name); doubt == "" && seen.ended != "" {
+		x.t.Log(seen.ended) // it may have its reasons, but whoever reads this thought that it ran
+	}
+	return "", doubt, nil
 }
 
 // twice carries a plan out a second time, and tells how the history differs from the first one.
@@ -241,7 +244,7 @@ func (x *explorer) twice(s sim.Scenario, route sim.Route, p sim.Plan, i int, h *
 }
 
 // byChance says why a plan may give two histories.
-const byChance = "Something in the code under test is decided by chance outside env.Rand (equal timers, map order, select, crypto/rand), or by what an earlier run left in a variable."
+const byChance = "Something in the code under test is decided by chance outside env.Rand (equal timers, goroutines that begin at one instant, who gets a connection of a pool next, map order, select, crypto/rand), or by what an earlier run left in a variable."
 
 // again carries out the plan of the environment variable.
 func (x *explorer) again(s sim.Scenario, route sim.Route, text string) (string, error) {
@@ -251,6 +254,11 @@ func (x *explorer) again(s sim.Scenario, route sim.Route, text string) (string, 
 	}
 	if p.V != sim.PlanVersion || p.Horizon <= 0 {
 		return "", fmt.Errorf("%s is no plan of format %d with a horizon: give it as the failure printed it", PlanVariable, sim.PlanVersion)
+	}
+	planned := s // the plan alone is looked at: the scenario was, and the plan may be of before its duration was changed
+	planned.Plan, planned.Duration, planned.Faults, planned.Workload, planned.Phase = &p, p.Horizon, nil, sim.Workload{}, sim.Range{}
+	if err := scenarios.Check(planned); err != nil {
+		return "", fmt.Errorf("%s cannot be carried out:\n%w", PlanVariable, err)
 	}
 	h, verdicts, err := x.carry(s, route, p, 0)
 	if err != nil {

@@ -17,6 +17,7 @@ type tally struct {
 	faults    map[string]int    // by what became of them: applied, moot, failed
 	spoilt    map[string]string // why a fault was moot or failed, the first time
 	counts    map[sim.Metric]int
+	connected bool   // some replica, at some time
 	ended     string // the first replica that ended by itself
 }
 
@@ -42,6 +43,8 @@ func (t *tally) add(i int, h *sim.History, verdicts []sim.Verdict) {
 	}
 	for k, e := range h.Events {
 		switch {
+		case e.Kind == sim.EvStatement:
+			t.connected = true
 		case e.Kind == sim.EvFault:
 			t.faults[e.Op]++
 			first(t.spoilt, e.Op, fmt.Sprintf("%s: %s (schedule %d)", planned(h, e.Fault), e.Reason, i))
@@ -98,6 +101,9 @@ func (t *tally) reason(s sim.Scenario, route sim.Route, impl string) (why, wayOu
 		if t.held[name] == 0 {
 			unjudged = append(unjudged, fmt.Sprintf("%s could not be judged in any: %s", name, t.unsure[name]))
 		}
+	}
+	if len(unjudged) > 0 && !t.connected && t.ended != "" {
+		return strings.Join(unjudged, "\n"), "No replica ever reached the database: connect by the package sim/connect (connect.Connect, PoolConfig, DB), which dials in virtual time; env.DSN alone leads nowhere."
 	}
 	if len(unjudged) > 0 {
 		return strings.Join(unjudged, "\n"), "Have the replicas do and report what is judged (env.Emit when leadership begins and ends, simtest.Effect in the transaction of each effect), or take it out of Invariants."

@@ -254,8 +254,10 @@ func callers() string {
 	var b strings.Builder
 	for i, line := range strings.Split(string(debug.Stack()), "\n") {
 		if i%2 == 1 { // the others are files, with addresses
-			f, _, _ := strings.Cut(strings.TrimPrefix(line, "created by "), "(0x")
-			f, _, _ = strings.Cut(f, " in goroutine")
+			f, _, _ := strings.Cut(strings.TrimPrefix(line, "created by "), " in goroutine")
+			if args := strings.LastIndexByte(f, '('); args > 0 && strings.HasSuffix(f, ")") {
+				f = f[:args] // they are addresses too, also within braces
+			}
 			b.WriteString(f)
 			b.WriteByte('\n')
 		}

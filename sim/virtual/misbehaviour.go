@@ -25,7 +25,7 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("replica %d panicked: %v", e.Replica, e.Value)
+	return fmt.Sprintf("replica %d panicked: %v\n%s", e.Replica, e.Value, e.Stack)
 }
 
 // A LeakError says that goroutines were still there a minute of virtual time after the replicas had returned, or two
@@ -155,7 +155,28 @@ func cleanStack(s string) string {
 // trace is the stack of the goroutine that calls it.
 func trace() string { return cleanStack(string(debug.Stack())) }
 
-var digits = regexp.MustCompile(`\d{3,}`)
+// panicked is the stack of a panic, for the deferred function that recovers it: from where it arose to the replica's function.
+func panicked() string {
+	lines := strings.Split(trace(), "\n") // two for each function: its name and its place
+	for i, l := range lines {
+		if strings.HasPrefix(l, "panic(") || l == "panic" {
+			lines = lines[min(i+2, len(lines)):]
+			break
+		}
+	}
+	for i, l := range lines {
+		if strings.Contains(l, "sim/virtual.(*replica).live") {
+			lines = lines[:i]
+			break
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+var (
+	digits  = regexp.MustCompile(`\d{3,}`)
+	address = regexp.MustCompile(`(\d{1,3}\.){3}\d{1,3}(:\d+)?`)
+)
 
 // plain is an error's text without numbers that differ from run to run.
 func plain(err error) string {
@@ -163,7 +184,7 @@ func plain(err error) string {
 	if errors.As(err, &p) {
 		return "SQLSTATE " + p.Code
 	}
-	return digits.ReplaceAllString(err.Error(), "#")
+	return digits.ReplaceAllString(address.ReplaceAllString(err.Error(), "the database's address"), "#")
 }
 
 // unable says why a plan cannot be carried out.

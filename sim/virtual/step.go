@@ -98,6 +98,28 @@ func (w *world) connect(e *event) {
 	}
 }
 
+// called has the server take a call, or refuse it. Those who dialled alike are answered together: where no message takes any time one of
+// them would otherwise have said who it is before the other had been heard.
+func (w *world) called(e *event) {
+	all := []*event{e}
+	if a := e.gate.alike; a != nil {
+		w.events = slices.DeleteFunc(w.events, func(o *event) bool {
+			same := o.kind == evArrive && o.gate.alike == a && o.req.kind == sendDial && o.at.Equal(e.at)
+			if same {
+				all = append(all, o)
+			}
+			return same
+		})
+	}
+	for _, o := range all {
+		answer := &event{req: o.req}
+		if w.refuses(o.gate.rep) {
+			answer.end = syscall.ECONNREFUSED
+		}
+		w.reply(o.gate, o.req.delay, answer)
+	}
+}
+
 // arriveAt has the server do what has come for it.
 func (w *world) arriveAt(e *event) {
 	g, q := e.gate, e.req
@@ -112,11 +134,7 @@ func (w *world) arriveAt(e *event) {
 	}
 	switch q.kind {
 	case sendDial:
-		e := &event{req: q}
-		if w.refuses(g.rep) {
-			e.end = syscall.ECONNREFUSED
-		}
-		w.reply(g, q.delay, e)
+		w.called(e)
 	case sendStartup:
 		w.open(g, q)
 	case sendCancel:
@@ -446,7 +464,7 @@ func (w *world) left(r *replica) {
 		var p *PanicError
 		if errors.As(r.failed, &p) {
 			e.Reason = "panic"
-			w.record(sim.Event{Kind: sim.EvNote, Replica: r.num, Incarnation: r.inc, Text: p.Error() + "\n" + p.Stack})
+			w.record(sim.Event{Kind: sim.EvNote, Replica: r.num, Incarnation: r.inc, Text: p.Error()})
 		}
 	}
 	r.leading = 0

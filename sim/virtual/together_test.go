@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-aafb3a99/simrun/sim"
+	"github.com/seed-aafb3a99/simrun/sim/connect"
 )
 
 // TestCancelledTogether: one context ends and with it the statements of several goroutines, each with a connection of its own. pgx dials once for
@@ -107,5 +109,59 @@ func TestTimeoutsOfATransaction(t *testing.T) {
 		} else {
 			require.Equal(t, "ERROR 57014 102ms", waited[2], route)
 		}
+	}
+}
+
+// TestWorkersTogether: goroutines that do the same and start together on one pool, which dials for each, on every route. Where statements take no time, too.
+func TestWorkersTogether(t *testing.T) {
+	e := newEngine(t)
+	for _, delays := range [][][]sim.Delay{nil, {{{Req: 5 * ms, Resp: 7 * ms}, {Req: 11 * ms, Resp: 3 * ms}, {Req: 2 * ms, Resp: 9 * ms}}}} {
+		for _, route := range []sim.Route{sim.Direct, sim.PgBouncerSession, sim.PgBouncerTransaction} {
+			run := world1(2, sim.Plan{Horizon: 10 * sec, Delays: delays}, script(func(ctx context.Context, env *sim.Env) error {
+				cfg, err := connect.PoolConfig(env, "work")
+				if err != nil {
+					return err
+				}
+				cfg.MaxConns = 2
+				pool, err := pgxpool.NewWithConfig(ctx, cfg)
+				if err != nil {
+					return err
+				}
+				defer pool.Close()
+				var wg sync.WaitGroup
+				for range 1 + env.Replica { // as many as there are connections, and one more
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							_, _ = pool.Exec(ctx, "UPDATE jobs SET owner = owner + 1 WHERE id = 1")
+							pauseFor(ctx, time.Second)
+						}
+					})
+				}
+				wg.Wait()
+				return nil
+			}, "CREATE TABLE jobs (id int, owner int); INSERT INTO jobs VALUES (1, 0)"))
+			run.Route = route
+			first, err := carry(t, e, run)
+			require.NoError(t, err)
+			require.Greater(t, strings.Count(text(first), "UPDATE 1"), 30)
+			for range 6 {
+				again, err := carry(t, e, run)
+				require.NoError(t, err)
+				same(t, first, again)
+			}
+		}
+	}
+}
+
+// TestCallers: what led to two dials is compared without the arguments, whatever they look like.
+func TestCallers(t *testing.T) {
+	places := map[string]bool{}
+	for n := range 3 {
+		func(_ struct{ p *int }, _ context.Context, _ [3]int, _ func()) { places[callers()] = true }(struct{ p *int }{&n}, t.Context(), [3]int{n}, func() {})
+	}
+	require.Len(t, places, 1)
+	for p := range places {
+		require.NotContains(t, p, "0x")
+		require.Contains(t, p, "TestCallers.func1")
 	}
 }

@@ -385,7 +385,7 @@ func (w *world) boot(ctx context.Context, n, fault int) {
 func (r *replica) live(ctx context.Context) {
 	defer func() {
 		if p := recover(); p != nil { // only of this goroutine; a panic in one it started ends the process
-			r.failed = &PanicError{Replica: r.num, Value: p, Stack: trace()}
+			r.failed = &PanicError{Replica: r.num, Value: p, Stack: panicked()}
 		}
 		r.w.mu.Lock()
 		r.returned = true
