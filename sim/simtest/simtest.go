@@ -240,11 +240,11 @@ func (x *explorer) twice(s sim.Scenario, route sim.Route, p sim.Plan, i int, h *
 	if again.Digest() == h.Digest() {
 		return "", nil
 	}
-	return fmt.Sprintf("self-check: schedule %d on the route %s gave two histories, so that what is found may not be found again\nThe first difference: %s\n%s\n", i, route, h.FirstDifference(again), byChance), nil
+	return fmt.Sprintf("self-check: schedule %d on the route %s gave two histories, so that what is found may not be found again\nThe first difference: %s\n%s.\n", i, route, h.FirstDifference(again), byChance), nil
 }
 
 // byChance says why a plan may give two histories.
-const byChance = "Something in the code under test is decided by chance outside env.Rand (equal timers, goroutines that begin at one instant, who gets a connection of a pool next, map order, select, crypto/rand), or by what an earlier run left in a variable."
+const byChance = "something in the code under test is decided by chance outside env.Rand (equal timers, goroutines that begin at one instant, who gets a connection of a pool next, map order, select, crypto/rand), or by what an earlier run left in a variable"
 
 // again carries out the plan of the environment variable.
 func (x *explorer) again(s sim.Scenario, route sim.Route, text string) (string, error) {
@@ -319,7 +319,7 @@ func (x *explorer) shrink(s sim.Scenario, route sim.Route, i int, first sim.Verd
 	}
 	v := violated(verdicts)
 	if v == nil {
-		return "", errors.New("the schedule that broke an invariant does not do so again. " + byChance)
+		return "", errors.New("the schedule that broke an invariant does not do so again: " + byChance)
 	}
 	return x.report(s, route, h, *v, fmt.Sprintf("schedule %d of seed %d, %d schedules tried to make it small", i, x.seed, small.Runs)), nil
 }
