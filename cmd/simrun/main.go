@@ -18,9 +18,35 @@ import (
 
 func main() {
 	ctx, stop := withSignals(context.Background())
-	status := execute(ctx, newRoot(os.Stdout, os.Stderr), os.Stderr)
+	out := &output{w: os.Stdout}
+	status := out.status(execute(ctx, newRoot(out, os.Stderr), os.Stderr), os.Stderr)
 	stop()
 	os.Exit(status)
+}
+
+// An output remembers that it could not be written: what was asked for is not there, whatever else went well.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// status is the exit status, given that of the command. A violation stays one.
+func (o *output) status(status int, stderr io.Writer) int {
+	if o.err == nil || status != exitOK && status != exitInternal {
+		return status
+	}
+	if status == exitOK { // otherwise it was the command that failed of it, and it has said so
+		fmt.Fprintf(stderr, "simrun: what was to be printed could not be written: %v\n", o.err)
+	}
+	return exitEnvironment
 }
 
 // execute runs the command line and returns its exit status. A panic is status 70: Go's own 2 would read as "inconclusive".

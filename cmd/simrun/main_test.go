@@ -231,3 +231,21 @@ func TestListAndVersion(t *testing.T) {
 	require.Zero(t, status)
 	require.Contains(t, out, "github.com/Shopify/toxiproxy/v2")
 }
+
+// Where the output cannot be written, nothing has been shown.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	file, err := filepath.Abs("../../scenarios/steady.yaml")
+	require.NoError(t, err)
+	for _, args := range [][]string{{"list"}, {"schema"}, {"completion", "bash"}, {"explain", "kill-leader"}, {"validate", file}, {"version"}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		var errs strings.Builder
+		cmd := exec.Command(binary, args...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), full, &errs
+		_ = cmd.Run()
+		require.Equal(t, exitEnvironment, cmd.ProcessState.ExitCode(), "%v: %s", args, errs.String())
+		require.Contains(t, errs.String(), "no space left", args)
+		require.NoError(t, full.Close())
+	}
+}
