@@ -406,6 +406,7 @@ var controlStatements = map[string]string{
 	"ledger":    `SELECT kind, app, role, key, row_id, unit, term, token, position FROM simrun.ledger WHERE position > $1 ORDER BY position`,
 	"terminate": `SELECT pg_terminate_backend($1::int)`,
 	"cancel":    `SELECT pg_cancel_backend($1::int)`,
+	"asleep":    `SELECT pid FROM pg_catalog.pg_stat_get_activity(NULL) WHERE state = 'active' AND query = $1::text`,
 }
 
 // ask runs one of them. A connection that has gone with its server is opened again, once.

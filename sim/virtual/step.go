@@ -476,7 +476,8 @@ func (w *world) left(r *replica) {
 }
 
 // cancelledAtOnce has the server cancel a statement that was to be cancelled as it begins. What runs in its place is a
-// sleep, so that the error and the state it leaves are the server's own.
+// sleep, so that the error and the state it leaves are the server's own. It is cancelled once, when the server is at it, and not by
+// way of the pooler: that opens a connection for each request, and one that comes when all is over may spoil another.
 func (w *world) cancelledAtOnce(g *gate, q *request) bool {
 	if !q.cancelled && g.rep.cancelNext == 0 || q.ready != 1 || g.copying {
 		return false
@@ -485,16 +486,25 @@ func (w *world) cancelledAtOnce(g *gate, q *request) bool {
 		g.rep.cancelNext--
 	}
 	g.flight = q
-	if err := g.link.send(message('Q', "SELECT pg_catalog.pg_sleep(3600)")); err != nil {
+	w.asleep++
+	sleep := fmt.Sprintf("SELECT pg_catalog.pg_sleep(3600) /* simrun %d */", w.asleep)
+	if err := g.link.send(message('Q', sleep)); err != nil {
 		w.answer(g, gone, g.link.drain())
 		return true
 	}
-	for began := now(); w.err == nil; {
-		if err := w.eng.cancelRequest(w.run.Route, g.link.hello); err != nil {
-			w.fail(err)
-			return true
+	for began, told := now(), false; w.err == nil; {
+		if !told {
+			rows, err := w.eng.ask("asleep", sleep)
+			if err == nil && len(rows) == 1 {
+				told = true
+				_, err = w.eng.ask("cancel", rows[0][0])
+			}
+			if err != nil {
+				w.fail(err)
+				return true
+			}
 		}
-		if p, out := g.link.recv(1, 5*time.Millisecond); p != waiting {
+		if p, out := g.link.recv(1, time.Millisecond); p != waiting {
 			w.answer(g, p, withoutRows(out))
 			return true
 		}

@@ -165,3 +165,38 @@ func TestCallers(t *testing.T) {
 		require.Contains(t, p, "TestCallers.func1")
 	}
 }
+
+// TestCancelledAsItBegins: a hundred statements that are cancelled as they begin, behind pools that share sessions, where what is cancelled late hits
+// somebody else.
+func TestCancelledAsItBegins(t *testing.T) {
+	e := newEngine(t)
+	p := sim.Plan{Horizon: 110 * sec, Delays: [][]sim.Delay{{{Req: 1 * ms, Resp: 1 * ms}}}}
+	for i := range 100 {
+		p.Faults = append(p.Faults, sim.Fault{Kind: sim.CancelStatement, Target: "1", At: sim.Duration(i+5) * sec})
+	}
+	for _, route := range []sim.Route{sim.PgBouncerStatement, sim.PgBouncerTransaction, sim.Direct} {
+		run := world1(2, p, script(func(ctx context.Context, env *sim.Env) error {
+			c, err := dial(ctx, env, "work")
+			if err != nil {
+				return err
+			}
+			defer c.Close(context.WithoutCancel(ctx))
+			for ctx.Err() == nil {
+				if _, err := c.Exec(ctx, "SELECT 1"); c.IsClosed() {
+					return err
+				}
+				pauseFor(ctx, 500*time.Millisecond)
+			}
+			return nil
+		}, ""))
+		run.Route = route
+		first, err := carry(t, e, run)
+		require.NoError(t, err)
+		require.Equal(t, 100, strings.Count(text(first), "ERROR 57014"), "%s", route)
+		for range 3 {
+			again, err := carry(t, e, run)
+			require.NoError(t, err)
+			same(t, first, again)
+		}
+	}
+}

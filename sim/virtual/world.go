@@ -38,6 +38,7 @@ type world struct {
 	ghosts []ghost // sessions whose client is gone and which are not, yet
 	events []*event
 	order  int // of events, to break ties
+	asleep int // statements that were cancelled as they began
 	picks  int
 	sent   []int // requests of each replica so far
 	steps  int
