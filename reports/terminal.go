@@ -35,10 +35,10 @@ func Colour(on bool) TerminalOption { return func(t *Terminal) { t.colour = on }
 // Redraw says whether a progress line may be redrawn in place.
 func Redraw(on bool) TerminalOption { return func(t *Terminal) { t.live = on } }
 
-// NewTerminal writes to w. Colour and progress are for terminals only, and NO_COLOR, TERM=dumb and CI are obeyed.
+// NewTerminal writes to w, a file or what stands before one and has its Fd. Colour and progress are for terminals only, and NO_COLOR, TERM=dumb and CI are obeyed.
 func NewTerminal(w io.Writer, opts ...TerminalOption) *Terminal {
 	t := &Terminal{w: w, width: 80}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
 		dumb := os.Getenv("TERM") == "dumb"
 		t.colour = os.Getenv("NO_COLOR") == "" && !dumb
 		t.live = os.Getenv("CI") == "" && !dumb

@@ -26,9 +26,12 @@ func main() {
 
 // An output remembers that it could not be written: what was asked for is not there, whatever else went well.
 type output struct {
-	w   io.Writer
+	w   *os.File
 	err error
 }
+
+// Fd is by what a terminal is known.
+func (o *output) Fd() uintptr { return o.w.Fd() }
 
 func (o *output) Write(p []byte) (int, error) {
 	n, err := o.w.Write(p)

@@ -237,7 +237,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	file, err := filepath.Abs("../../scenarios/steady.yaml")
 	require.NoError(t, err)
-	for _, args := range [][]string{{"list"}, {"schema"}, {"completion", "bash"}, {"explain", "kill-leader"}, {"validate", file}, {"version"}} {
+	for _, args := range [][]string{{"list"}, {"schema"}, {"completion", "bash"}, {"explain", "kill-leader"}, {"validate", file}, {"version"}, {"run", "steady", "--schedules", "1", "--route", "direct"}} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		require.NoError(t, err)
 		var errs strings.Builder
