@@ -234,7 +234,7 @@ func (h *History) Count(m Metric) (n int) {
 	return n
 }
 
-// FirstDifference tells of the first event that is not the same in two histories of one plan, "" when all are.
+// FirstDifference tells of the first event that is not the same in two histories of one plan.
 func (h *History) FirstDifference(other *History) string {
 	for i := range max(len(h.Events), len(other.Events)) {
 		switch {
@@ -246,7 +246,7 @@ func (h *History) FirstDifference(other *History) string {
 			return fmt.Sprintf("%s / %s", brief(h.Events[i]), brief(other.Events[i]))
 		}
 	}
-	return ""
+	return "none in the events"
 }
 
 func brief(e Event) string {

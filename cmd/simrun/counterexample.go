@@ -241,9 +241,6 @@ func (j *job) save(sum *sim.CounterSummary, ce sim.Counterexample) error {
 
 var scenarioName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// maxHorizon is the most that a scenario may ask for.
-const maxHorizon = sim.Duration(24 * time.Hour)
-
 // loadCounterexample reads a saved counterexample and checks that this simrun can carry it out.
 func loadCounterexample(path string) (*sim.Counterexample, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
@@ -281,8 +278,8 @@ func loadCounterexample(path string) (*sim.Counterexample, error) {
 		return nil, usagef("%s is not a complete counterexample: replicas, horizon or invariants are missing or out of range", path)
 	case !scenarioName.MatchString(ce.Scenario.Name):
 		return nil, usagef("%s names its scenario %q, which is no scenario's name", path, ce.Scenario.Name)
-	case ce.Plan.Horizon > maxHorizon:
-		return nil, usagef("%s asks for %s; a run may last %s", path, ce.Plan.Horizon, maxHorizon)
+	case ce.Plan.Horizon > scenarios.MaxDuration:
+		return nil, usagef("%s asks for %s; a run may last %s", path, ce.Plan.Horizon, scenarios.MaxDuration)
 	case ce.TimeScale < 0 || ce.TimeScale > 1:
 		return nil, usagef("%s has a time_scale outside 0..1", path)
 	case len(ce.Plan.Phase) > 0 && (slices.Min(ce.Plan.Phase) < 0 || slices.Max(ce.Plan.Phase) > ce.Plan.Horizon):

@@ -55,7 +55,7 @@ func TestOutsideOfTheVirtualWorld(t *testing.T) {
 	}, []Option{Schedules(1)})
 	require.NoError(t, err)
 	require.Contains(t, text, "inconclusive")
-	require.Contains(t, text, "the database's address")
+	require.Contains(t, text, "dial tcp <address>: ")
 	require.Contains(t, text, "connect by the package sim/connect")
 }
 

@@ -184,7 +184,7 @@ func plain(err error) string {
 	if errors.As(err, &p) {
 		return "SQLSTATE " + p.Code
 	}
-	return digits.ReplaceAllString(address.ReplaceAllString(err.Error(), "the database's address"), "#")
+	return digits.ReplaceAllString(address.ReplaceAllString(err.Error(), "<address>"), "#")
 }
 
 // unable says why a plan cannot be carried out.

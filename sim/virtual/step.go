@@ -78,19 +78,24 @@ func (w *world) deliver(e *event) {
 	}
 }
 
-// connect tells who dialled, and those who dialled alike, how it went.
-func (w *world) connect(e *event) {
+// together takes out of the events those of the others that dialled alike, of the same kind and instant, and gives them back with e.
+func (w *world) together(e *event) []*event {
 	all := []*event{e}
 	if a := e.gate.alike; a != nil {
 		w.events = slices.DeleteFunc(w.events, func(o *event) bool {
-			same := o.kind == evDeliver && o.gate.alike == a && o.req != nil && o.req.dialled != nil && o.at.Equal(e.at)
+			same := o.kind == e.kind && o.gate.alike == a && o.req != nil && o.req.kind == sendDial && o.at.Equal(e.at)
 			if same {
 				all = append(all, o)
 			}
 			return same
 		})
 	}
-	for _, o := range all {
+	return all
+}
+
+// connect tells who dialled, and those who dialled alike, how it went.
+func (w *world) connect(e *event) {
+	for _, o := range w.together(e) {
 		o.req.dialled <- o.end
 		if o.end != nil {
 			w.forget(o.gate)
@@ -101,17 +106,7 @@ func (w *world) connect(e *event) {
 // called has the server take a call, or refuse it. Those who dialled alike are answered together: where no message takes any time one of
 // them would otherwise have said who it is before the other had been heard.
 func (w *world) called(e *event) {
-	all := []*event{e}
-	if a := e.gate.alike; a != nil {
-		w.events = slices.DeleteFunc(w.events, func(o *event) bool {
-			same := o.kind == evArrive && o.gate.alike == a && o.req.kind == sendDial && o.at.Equal(e.at)
-			if same {
-				all = append(all, o)
-			}
-			return same
-		})
-	}
-	for _, o := range all {
+	for _, o := range w.together(e) {
 		answer := &event{req: o.req}
 		if w.refuses(o.gate.rep) {
 			answer.end = syscall.ECONNREFUSED
