@@ -52,6 +52,16 @@ func Check(s sim.Scenario, opts ...Option) error {
 	return errors.New(strings.Join(texts, "\n"))
 }
 
+// CheckPlan says what keeps a plan from being carried out for a scenario. Of the scenario only that is looked at which the plan needs:
+// the plan may have been made before the scenario's duration or faults were changed.
+func CheckPlan(s sim.Scenario, p sim.Plan, opts ...Option) error {
+	if p.V != sim.PlanVersion || p.Horizon <= 0 {
+		return fmt.Errorf("no plan of format %d with a horizon", sim.PlanVersion)
+	}
+	s.Plan, s.Duration, s.Faults, s.Workload, s.Phase = &p, p.Horizon, nil, sim.Workload{}, sim.Range{}
+	return Check(s, opts...)
+}
+
 // mark notes which fields of a value are there, as value does for a file's. A value has no lines; the paths of its fields stand in for
 // them, so that a problem knows its own.
 func (d *decoder) mark(v reflect.Value, path string) {

@@ -278,19 +278,15 @@ func loadCounterexample(path string) (*sim.Counterexample, error) {
 		return nil, usagef("%s is not a complete counterexample: replicas, horizon or invariants are missing or out of range", path)
 	case !scenarioName.MatchString(ce.Scenario.Name):
 		return nil, usagef("%s names its scenario %q, which is no scenario's name", path, ce.Scenario.Name)
-	case ce.Plan.Horizon > scenarios.MaxDuration:
-		return nil, usagef("%s asks for %s; a run may last %s", path, ce.Plan.Horizon, scenarios.MaxDuration)
 	case ce.TimeScale < 0 || ce.TimeScale > 1:
 		return nil, usagef("%s has a time_scale outside 0..1", path)
-	case len(ce.Plan.Phase) > 0 && (slices.Min(ce.Plan.Phase) < 0 || slices.Max(ce.Plan.Phase) > ce.Plan.Horizon):
-		return nil, usagef("%s starts a replica before the run or after its end (phase)", path)
 	case !slices.Contains(sim.Routes, ce.Route):
 		return nil, usagef("%s names the route %q%s; known are %v", path, ce.Route, didYouMean(string(ce.Route), routeNames()), sim.Routes)
 	}
-	for _, f := range ce.Plan.Faults {
-		if _, ok := sim.FaultByKind(f.Kind); !ok {
-			return nil, usagef("%s has a fault %q, which this simrun does not know%s", path, f.Kind, didYouMean(string(f.Kind), faultNames()))
-		}
+	of := ce.Scenario
+	of.Routes = sim.Routes // ce.Route is the one that counts
+	if err := scenarios.CheckPlan(of, ce.Plan, scenarios.Invariants(invariantNames()...)); err != nil {
+		return nil, usagef("%s cannot be carried out:\n%v", path, err)
 	}
 	return &ce, nil
 }

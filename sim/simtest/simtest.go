@@ -252,13 +252,8 @@ func (x *explorer) again(s sim.Scenario, route sim.Route, text string) (string, 
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return "", fmt.Errorf("%s is no plan: %w", PlanVariable, err)
 	}
-	if p.V != sim.PlanVersion || p.Horizon <= 0 {
-		return "", fmt.Errorf("%s is no plan of format %d with a horizon: give it as the failure printed it", PlanVariable, sim.PlanVersion)
-	}
-	planned := s // the plan alone is looked at: the scenario was, and the plan may be of before its duration was changed
-	planned.Plan, planned.Duration, planned.Faults, planned.Workload, planned.Phase = &p, p.Horizon, nil, sim.Workload{}, sim.Range{}
-	if err := scenarios.Check(planned); err != nil {
-		return "", fmt.Errorf("%s cannot be carried out:\n%w", PlanVariable, err)
+	if err := scenarios.CheckPlan(s, p); err != nil {
+		return "", fmt.Errorf("%s cannot be carried out; give it as the failure printed it:\n%w", PlanVariable, err)
 	}
 	h, verdicts, err := x.carry(s, route, p, 0)
 	if err != nil {
