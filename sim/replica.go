@@ -29,6 +29,9 @@ type Env struct {
 	Rand *rand.Rand                                                        // the replica's only source of chance
 	Emit func(Event)                                                       // reports; Replica, Incarnation and At are filled in by the receiver
 
+	// NextSession numbers the sessions of a use, from 1. nil: they are counted in the order in which they are asked for.
+	NextSession func(use string) int
+
 	Commands <-chan Command // what the operator asks for; nil: nothing ever
 	Tasks    *Tasks         // asked at the start of each task; nil: no fault ever reaches one
 
@@ -50,6 +53,9 @@ const CommandStepDown Command = "step-down"
 
 // SessionName returns a new application_name for a session of the given use.
 func (e *Env) SessionName(use string) string {
+	if e.NextSession != nil {
+		return SessionName(e.Replica, e.Incarnation, use, e.NextSession(use))
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sessions == nil {

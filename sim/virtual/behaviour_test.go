@@ -245,6 +245,41 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
+// TestTerminateTheOneInUse: behind a pool a client has had several server sessions, which still have its name. The one that works for it is ended.
+func TestTerminateTheOneInUse(t *testing.T) {
+	e := newEngine(t)
+	for _, roundRobin := range []bool{false, true} {
+		run := world1(1, plan(30*sec, sim.Fault{Kind: sim.TerminateBackend, Target: "1", At: 10 * sec}), script(func(ctx context.Context, env *sim.Env) error {
+			a, err := dial(ctx, env, "a")
+			if err != nil {
+				return err
+			}
+			defer a.Close(context.WithoutCancel(ctx))
+			b, err := dial(ctx, env, "b")
+			if err != nil {
+				return err
+			}
+			must(ctx, env, b, "BEGIN")
+			must(ctx, env, a, "SELECT 1") // so that there are two server sessions
+			must(ctx, env, b, "ROLLBACK")
+			if err := b.Close(ctx); err != nil {
+				return err
+			}
+			must(ctx, env, a, "SELECT 1", "SELECT 1", "BEGIN")
+			pauseFor(ctx, 15*time.Second)
+			_, err = a.Exec(ctx, "SELECT 2")
+			sayErr(env, "in its transaction", err)
+			return nil
+		}, ""))
+		run.Route = sim.PgBouncerTransaction
+		run.Scenario.Pool.RoundRobin = roundRobin
+		h := twice(t, e, run)
+		require.Len(t, said(h), 1, text(h))
+		require.NotContains(t, said(h)[0], " ok", "its transaction has ended with its server session")
+		require.Contains(t, text(h), "terminate-backend")
+	}
+}
+
 // The server's own timers run in virtual time.
 func TestServerTimers(t *testing.T) {
 	e := newEngine(t)

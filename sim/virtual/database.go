@@ -395,7 +395,8 @@ var controlStatements = map[string]string{
 	"tell_time": `SELECT setval('simclock.clock', $1)`,
 	"waits":     `SELECT p, pg_blocking_pids(p)::text, '' FROM unnest($1::int[]) p`,
 	"sessions": `SELECT a.pid, CASE WHEN a.state <> 'idle' THEN pg_blocking_pids(a.pid)::text ELSE '{}' END, a.application_name, a.state
-		FROM pg_stat_get_activity(NULL) a WHERE a.datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()`,
+		FROM pg_stat_get_activity(NULL) a WHERE a.datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()
+		ORDER BY a.state = 'idle', a.state_change DESC`, // of several that a client had of a pool, that which works for it now is first, then the last one
 	"moving": `SELECT a.pid FROM pg_stat_get_activity(NULL) a WHERE a.datid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND a.pid <> pg_backend_pid()
 		AND a.backend_type = 'client backend' AND a.application_name NOT LIKE 'simrun %'
 		AND CASE WHEN a.state LIKE 'idle%' THEN a.wait_event IS DISTINCT FROM 'ClientRead' ELSE a.wait_event_type IS DISTINCT FROM 'Lock' END`,

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -94,10 +93,16 @@ func newGate(r *replica) *gate {
 func (g *gate) Read(p []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for {
+	for yielded := false; ; {
 		switch {
 		case g.closed:
 			return 0, net.ErrClosed
+		case g.rd.passed() && !yielded:
+			g.mu.Unlock()
+			giveWay()
+			g.mu.Lock()
+			yielded = true
+			continue
 		case g.rd.passed():
 			return 0, os.ErrDeadlineExceeded
 		case len(g.rbuf) > 0:
@@ -108,6 +113,15 @@ func (g *gate) Read(p []byte) (int, error) {
 			return 0, g.rerr
 		}
 		g.cond.Wait()
+	}
+}
+
+// giveWay lets those go first whom a timer of the same instant has woken too: Go fires equal timers in an order that it draws by lot. pgxpool
+// (5.13) pings with a deadline of its own that equals its caller's, and if the ping is the first to end it dials once more. To wait until
+// everybody stands still will not do here, since somebody may wait for a mutex that is held across this Read, as database/sql does.
+func giveWay() {
+	for range 64 {
+		runtime.Gosched()
 	}
 }
 
@@ -231,7 +245,8 @@ func (g *gate) RemoteAddr() net.Addr               { return &net.TCPAddr{IP: net
 // statement, often into the very hole that made it cancel.
 func (r *replica) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	g := newGate(r)
-	q := &request{kind: sendDial, gate: g, dialled: make(chan error, 1), from: callers(), sent: time.Now()}
+	by := r.asking()
+	q := &request{kind: sendDial, gate: g, dialled: make(chan error, 1), by: &by, sent: time.Now()}
 	r.w.post(q)
 	select {
 	case err := <-q.dialled:
@@ -246,23 +261,6 @@ func (r *replica) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		r.w.post(&request{kind: sendClose, gate: g, sent: time.Now()})
 		return nil, ctx.Err()
 	}
-}
-
-// callers names the functions that led here. A pool may dial twice in one instant, once for a caller and once to keep its
-// minimum; which comes first is the runtime's choice, and without this the two connections would swap names from run to run.
-func callers() string {
-	var b strings.Builder
-	for i, line := range strings.Split(string(debug.Stack()), "\n") {
-		if i%2 == 1 { // the others are files, with addresses
-			f, _, _ := strings.Cut(strings.TrimPrefix(line, "created by "), " in goroutine")
-			if args := strings.LastIndexByte(f, '('); args > 0 && strings.HasSuffix(f, ")") {
-				f = f[:args] // they are addresses too, also within braces
-			}
-			b.WriteString(f)
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
 }
 
 // calledBy reports whether a function of this name is among the callers.
@@ -296,13 +294,13 @@ func (w *world) introduced(in []*request) {
 		}
 	}
 	for _, qs := range groups { // each for itself: their order does not matter
+		slices.SortFunc(qs, func(a, b *request) int { return cmp.Compare(a.gate.ord, b.gate.ord) })
 		var places []int
 		says := map[*request]string{}
 		for _, q := range qs {
 			places = append(places, q.gate.ord)
 			says[q] = w.firstWords(q)
 		}
-		slices.Sort(places)
 		slices.SortStableFunc(qs, func(a, b *request) int { return cmp.Compare(says[a], says[b]) })
 		for i, q := range qs {
 			q.gate.ord, q.gate.alike = places[i], nil

@@ -3,6 +3,7 @@ package virtual
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -153,16 +154,171 @@ func TestWorkersTogether(t *testing.T) {
 	}
 }
 
-// TestCallers: what led to two dials is compared without the arguments, whatever they look like.
-func TestCallers(t *testing.T) {
+// TestAsking: what led to two dials is compared without the arguments, whatever they look like.
+func TestAsking(t *testing.T) {
 	places := map[string]bool{}
 	for n := range 3 {
-		func(_ struct{ p *int }, _ context.Context, _ [3]int, _ func()) { places[callers()] = true }(struct{ p *int }{&n}, t.Context(), [3]int{n}, func() {})
+		func(_ struct{ p *int }, _ context.Context, _ [3]int, _ func()) {
+			places[(&replica{}).asking().from] = true
+		}(struct{ p *int }{&n}, t.Context(), [3]int{n}, func() {})
 	}
 	require.Len(t, places, 1)
 	for p := range places {
 		require.NotContains(t, p, "0x")
-		require.Contains(t, p, "TestCallers.func1")
+		require.Contains(t, p, "TestAsking.func1 together_test.go:")
+	}
+}
+
+// TestLineage: goroutines that are at the same place are told apart by what started them, and those of one parent by their age.
+func TestLineage(t *testing.T) {
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	type one struct {
+		what string
+		id   int
+	}
+	var mu sync.Mutex
+	var got []one
+	child := func(what string) {
+		up := make(chan struct{})
+		wg.Go(func() {
+			mu.Lock()
+			got = append(got, one{what, (&replica{}).asking().id})
+			mu.Unlock()
+			close(up)
+			<-stop
+		})
+		<-up
+	}
+	started := make(chan struct{}, 3)
+	parent := func(what string) {
+		child(what)
+		started <- struct{}{}
+		<-stop
+	}
+	// The youngest is asked for its child first.
+	turns := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	for i, turn := range turns {
+		wg.Go(func() { <-turn; parent(fmt.Sprint("worker ", i)) })
+	}
+	close(turns[1])
+	<-started
+	close(turns[0])
+	<-started
+	wg.Go(func() { parent("zother"); return })
+	<-started
+	all := goroutines()
+	slices.SortFunc(got, func(a, b one) int { return byLineage(lineage(all, a.id), lineage(all, b.id)) })
+	require.Equal(t, "worker 0", got[0].what)
+	require.Equal(t, "worker 1", got[1].what)
+	require.Equal(t, "zother", got[2].what)
+	for _, o := range got {
+		require.Greater(t, len(lineage(all, o.id)), 2, "the worker, what started it, and this test")
+	}
+	close(stop)
+	wg.Wait()
+	require.NotContains(t, goroutines(), got[0].id, "one that has ended is not there")
+}
+
+// TestDialledByDifferentGoroutines: a listener and a loop take their connections out of one pool at one instant. Which of them is first is the runtime's
+// choice; which has the first session is not.
+func TestDialledByDifferentGoroutines(t *testing.T) {
+	e := newEngine(t)
+	for _, delays := range [][]sim.Delay{nil, {{Req: 7 * ms, Resp: 10 * ms}, {Req: 1 * ms, Resp: 18 * ms}}} {
+		run := world1(2, sim.Plan{Horizon: 20 * sec, Delays: [][]sim.Delay{delays, delays}}, script(func(ctx context.Context, env *sim.Env) error {
+			cfg, err := connect.PoolConfig(env, "work")
+			if err != nil {
+				return err
+			}
+			cfg.MaxConns = 8 // there is one for each: who waits for one is the runtime's choice too, and no dial tells
+			pool, err := pgxpool.NewWithConfig(ctx, cfg)
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			wg.Go(func() {
+				c, err := pool.Acquire(ctx)
+				if err != nil {
+					return
+				}
+				defer c.Release()
+				if _, err := c.Exec(ctx, "LISTEN news"); err == nil {
+					_, _ = c.Conn().WaitForNotification(ctx)
+				}
+			})
+			for n := range 3 { // and three that are alike
+				wg.Go(func() {
+					c, err := pool.Acquire(ctx)
+					if err != nil {
+						return
+					}
+					defer c.Release()
+					for ctx.Err() == nil {
+						_, _ = c.Exec(ctx, "SELECT $1::int", n)
+						pauseFor(ctx, 3*time.Second)
+					}
+				})
+			}
+			for ctx.Err() == nil {
+				_, _ = pool.Exec(ctx, "SELECT pg_notify('news', '')")
+				pauseFor(ctx, 3*time.Second)
+			}
+			return nil
+		}, ""))
+		first, err := carry(t, e, run)
+		require.NoError(t, err)
+		require.Contains(t, text(first), "LISTEN")
+		require.Contains(t, text(first), "$1=2")
+		for range 25 {
+			again, err := carry(t, e, run)
+			require.NoError(t, err)
+			same(t, first, again)
+		}
+	}
+}
+
+// TestEqualDeadlines: pgxpool pings with a deadline that equals its caller's. When both run out in a black hole, who is told first decides whether the
+// pool dials once more; it is the caller, each time.
+func TestEqualDeadlines(t *testing.T) {
+	e := newEngine(t)
+	run := world1(2, sim.Plan{Horizon: 50 * sec, Faults: []sim.Fault{{Kind: sim.BlackHole, Target: "1", At: 10 * sec, For: 20 * sec}}}, script(func(ctx context.Context, env *sim.Env) error {
+		cfg, err := connect.PoolConfig(env, "work")
+		if err != nil {
+			return err
+		}
+		cfg.MaxConns = 20
+		pool, err := pgxpool.NewWithConfig(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		var busy []*pgxpool.Conn // so that several are there to be pinged in turn
+		for range 3 {
+			c, err := pool.Acquire(ctx)
+			if err != nil {
+				return err
+			}
+			busy = append(busy, c)
+		}
+		for _, c := range busy {
+			c.Release()
+		}
+		for ctx.Err() == nil {
+			within, cancel := context.WithTimeout(ctx, 1700*time.Millisecond)
+			_, _ = pool.Exec(within, "SELECT 1")
+			cancel()
+			pauseFor(ctx, 1500*time.Millisecond)
+		}
+		return nil
+	}, ""))
+	first, err := carry(t, e, run)
+	require.NoError(t, err)
+	for range 25 {
+		again, err := carry(t, e, run)
+		require.NoError(t, err)
+		same(t, first, again)
 	}
 }
 

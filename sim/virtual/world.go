@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -29,6 +28,7 @@ type world struct {
 	inbox   []*request
 	reports []report
 	hits    []taskHit
+	namings []*naming
 	arrive  chan struct{}
 	alive   atomic.Int32 // incarnations whose function has not returned
 
@@ -96,7 +96,7 @@ type request struct {
 	data    []byte
 	ready   int        // ReadyForQuery to expect
 	dialled chan error // of a dial
-	from    string     // of a dial: its callers
+	by      *asker     // of a dial
 	sent    time.Time
 	delay   sim.Delay
 
@@ -331,7 +331,8 @@ type replica struct {
 	dials    int
 	foreign  int
 	names    map[string]bool
-	skew     atomic.Int64 // of its clock, in nanoseconds
+	sessions map[string]int // how many of each use have a number
+	skew     atomic.Int64   // of its clock, in nanoseconds
 
 	cutNext    int      // statements whose answer will be lost
 	cancelNext int      // statements that will be cancelled
@@ -355,7 +356,7 @@ func (w *world) boot(ctx context.Context, n, fault int) {
 	if w.closing || !old.down {
 		return
 	}
-	r := &replica{w: w, num: n, inc: old.inc + 1, names: map[string]bool{}, commands: make(chan sim.Command, 4)}
+	r := &replica{w: w, num: n, inc: old.inc + 1, names: map[string]bool{}, sessions: map[string]int{}, commands: make(chan sim.Command, 4)}
 	r.dials = old.dials
 	r.skew.Store(old.skew.Load())
 	r.latency, r.slow, r.holes = old.latency, old.slow, old.holes // the network's state outlives the process
@@ -372,7 +373,7 @@ func (w *world) boot(ctx context.Context, n, fault int) {
 			w.mu.Unlock()
 			w.poke()
 		}},
-		Dial: r.dial, Now: r.now, Rand: rand.New(seed), Emit: r.emit, Commands: r.commands,
+		Dial: r.dial, NextSession: r.nextSession, Now: r.now, Rand: rand.New(seed), Emit: r.emit, Commands: r.commands,
 	}
 	if n <= w.deployed {
 		r.env.Version = 2
@@ -409,6 +410,9 @@ func (r *replica) emit(e sim.Event) {
 // collect takes over what the replicas handed over since everything was last blocked. The order between replicas was the
 // runtime's, so it is sorted before it can matter; within a replica's reports and within a gate it is kept.
 func (w *world) collect() bool {
+	for w.number() {
+		synctest.Wait()
+	}
 	w.mu.Lock()
 	in, reports, hits := w.inbox, w.reports, w.hits
 	w.inbox, w.reports, w.hits = nil, nil, nil
@@ -437,13 +441,13 @@ func (w *world) collect() bool {
 		w.disturbed(h)
 	}
 	if len(in) > 1 {
-		slices.SortStableFunc(in, func(a, b *request) int { return strings.Compare(a.from, b.from) }) // only dials have it
+		sortAskers(in, func(q *request) *asker { return q.by })
 	}
 	var last *request
 	for _, q := range in {
 		if q.kind == sendDial {
 			g := q.gate
-			if last != nil && last.gate.rep == g.rep && last.from == q.from {
+			if last != nil && last.gate.rep == g.rep && last.by.from == q.by.from {
 				if last.gate.alike == nil {
 					last.gate.alike = &alike{}
 				}
