@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -203,7 +204,7 @@ func (x *explorer) route(s sim.Scenario, route sim.Route) (failure, doubt string
 			return "", "", fmt.Errorf("schedule %d on %s: %w\n%s", i, route, err, replayLine(x.t, p))
 		}
 		if v := violated(verdicts); v != nil {
-			failure, err = x.shrink(s, route, i, *v)
+			failure, err = x.shrink(s, route, i, h, *v)
 			return failure, "", err
 		}
 		seen.add(i, h, verdicts)
@@ -291,32 +292,48 @@ func violated(verdicts []sim.Verdict) *sim.Verdict {
 }
 
 // shrink looks for the smallest schedule that violates the same invariant, and tells of it.
-func (x *explorer) shrink(s sim.Scenario, route sim.Route, i int, first sim.Verdict) (string, error) {
+func (x *explorer) shrink(s sim.Scenario, route sim.Route, i int, found *sim.History, first sim.Verdict) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), shrinkTime)
 	defer cancel()
-	var hard error
-	small := gen.Shrink(ctx, gen.Random, s, x.seed, i, func(p sim.Plan) bool {
-		_, verdicts, err := x.carry(s, route, p, i)
-		hard = errors.Join(hard, err)
-		v := violated(verdicts)
-		return err == nil && v != nil && v.Invariant == first.Invariant
-	})
-	if hard != nil {
-		return "", fmt.Errorf("look for a smaller schedule: %w", hard)
+	var other error // what a smaller schedule came to instead: the code under test panicked, say
+	hung := false
+	fails := func(p sim.Plan) (*sim.History, *sim.Verdict) {
+		if hung {
+			return nil, nil
+		}
+		h, verdicts, err := x.carry(s, route, p, i)
+		if err != nil {
+			if other == nil {
+				other = err
+			}
+			var e *virtual.HungError
+			hung = errors.As(err, &e)
+			return nil, nil
+		}
+		return h, violated(verdicts)
 	}
+	small := gen.Shrink(ctx, gen.Random, s, x.seed, i, func(p sim.Plan) bool {
+		_, v := fails(p)
+		return v != nil && v.Invariant == first.Invariant
+	})
 	p := small.Plan
 	if !small.Found {
 		p = gen.Plan(s, x.seed, i)
 	}
-	h, verdicts, err := x.carry(s, route, p, i)
-	if err != nil {
-		return "", err
-	}
-	v := violated(verdicts)
-	if v == nil {
+	how := fmt.Sprintf("schedule %d of seed %d, %d schedules tried to make it small", i, x.seed, small.Runs)
+	h, v := fails(p)
+	switch {
+	case v != nil:
+	case other != nil:
+		h, v = found, &first
+	default:
 		return "", errors.New("the schedule that broke an invariant does not do so again: " + byChance)
 	}
-	return x.report(s, route, h, *v, fmt.Sprintf("schedule %d of seed %d, %d schedules tried to make it small", i, x.seed, small.Runs)), nil
+	text := x.report(s, route, h, *v, how)
+	if other != nil {
+		text += fmt.Sprintf("\nOf the schedules tried meanwhile one came to something else:\n%v\n", other)
+	}
+	return text, nil
 }
 
 // report tells what happened: the violation, the schedule in words, the SQL of each replica, and how to see it again.
@@ -348,8 +365,15 @@ func replayLine(t *testing.T, p sim.Plan) string {
 	if err != nil {
 		panic(err) // a Plan holds nothing that JSON cannot express
 	}
-	return fmt.Sprintf("To see it again:\n  %s='%s' go test -run '^%s$' .\n", PlanVariable, text, t.Name())
+	var run []string
+	for part := range strings.SplitSeq(t.Name(), "/") { // each is an expression of its own
+		run = append(run, "^"+regexp.QuoteMeta(part)+"$")
+	}
+	return fmt.Sprintf("To see it again:\n  %s=%s go test -run %s .\n", PlanVariable, shellQuote(string(text)), shellQuote(strings.Join(run, "/")))
 }
+
+// shellQuote is a word for a shell.
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // storyLines is how much of a history a failure prints.
 const storyLines = 120

@@ -156,3 +156,30 @@ func TestSelfCheck(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, text, "the correct twin")
 }
+
+// A violation is not lost when the code under test panics in one of the schedules that are tried to make it small.
+func TestViolationOutlivesAPanic(t *testing.T) {
+	runs := 0
+	text, err := explore(t, sim.Scenario{Replicas: 2}, func(ctx context.Context, env *sim.Env) error {
+		if env.Replica == 1 && env.Incarnation == 1 {
+			if runs++; runs > 2 { // the schedule itself, and perhaps once more
+				panic("too often")
+			}
+		}
+		env.Emit(sim.Event{Kind: sim.EvLead, Role: env.Role.Name, Key: env.Role.Key})
+		<-ctx.Done()
+		env.Emit(sim.Event{Kind: sim.EvEnd, Role: env.Role.Name, Key: env.Role.Key})
+		return nil
+	}, []Option{Role("mine", 42)})
+	require.NoError(t, err)
+	require.Contains(t, text, "one-leader is violated")
+	require.Contains(t, text, PlanVariable+"='{")
+	require.Equal(t, 1, strings.Count(text, "panicked: too often"), text)
+}
+
+// What is to be pasted names the test in a shell's and in an expression's terms.
+func TestReplayLine(t *testing.T) {
+	t.Run("it's (x)/y", func(t *testing.T) {
+		require.Contains(t, replayLine(t, sim.Plan{}), `go test -run '^TestReplayLine$/^it'\''s_\(x\)$/^y$' .`)
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -634,6 +635,40 @@ func TestHung(t *testing.T) {
 	var hung *HungError
 	require.ErrorAs(t, err, &hung)
 	require.Contains(t, strings.Join(hung.Stacks, "\n"), "TestHung")
+	require.Contains(t, hung.Stacks[0], "sync.Mutex.Lock", "what is in the way comes first")
+	require.ErrorContains(t, err, "wants a mutex")
 	_, err = carry(t, e, world1(1, plan(30*sec), leaseImpl()))
 	require.ErrorAs(t, err, &hung) // for good
+}
+
+// What else stops virtual time is called what it is.
+func TestHungInOtherWays(t *testing.T) {
+	outside := make(chan int)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer w.Close()
+	for _, c := range []struct {
+		why string
+		do  func(ctx context.Context)
+	}{
+		{"for a channel that was made outside", func(context.Context) { <-outside }},
+		{"for channels of which one was made outside", func(ctx context.Context) {
+			select {
+			case <-ctx.Done():
+			case <-outside:
+			}
+		}},
+		{"input or output", func(context.Context) { _, _ = r.Read(make([]byte, 1)) }},
+	} {
+		e := newEngine(t)
+		e.cfg.Watchdog = time.Second
+		_, err := carry(t, e, world1(1, plan(30*sec), script(func(ctx context.Context, env *sim.Env) error {
+			c.do(ctx)
+			return nil
+		}, "")))
+		var hung *HungError
+		require.ErrorAs(t, err, &hung)
+		require.ErrorContains(t, err, c.why)
+		require.Contains(t, hung.Stacks[0], "TestHungInOtherWays")
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync"
@@ -117,11 +118,20 @@ func (g *gate) Read(p []byte) (int, error) {
 }
 
 // giveWay lets those go first whom a timer of the same instant has woken too: Go fires equal timers in an order that it draws by lot. pgxpool
-// (5.13) pings with a deadline of its own that equals its caller's, and if the ping is the first to end it dials once more. To wait until
-// everybody stands still will not do here, since somebody may wait for a mutex that is held across this Read, as database/sql does.
+// (5.13) pings with a deadline of its own that equals its caller's, and if the ping is the first to end it dials once more.
+//
+// It returns when no other goroutine of the process runs or could, or when that takes too long, for there may be some that never rest. To wait
+// until the bubble is durably blocked will not do here: somebody may want a mutex that is held across this Read, as database/sql does.
 func giveWay() {
-	for range 64 {
+	s := []metrics.Sample{{Name: "/sched/goroutines/running:goroutines"}, {Name: "/sched/goroutines/runnable:goroutines"}}
+	for looks, began := 0, now(); now()-began < 50*time.Millisecond; looks++ {
 		runtime.Gosched()
+		if metrics.Read(s); s[0].Value.Uint64() <= 1 && s[1].Value.Uint64() == 0 {
+			return
+		}
+		if looks > 20 {
+			nap(50 * time.Microsecond) // another's thread may be waiting for this processor
+		}
 	}
 }
 

@@ -6,12 +6,12 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/seed-aafb3a99/simrun/sim"
 )
 
@@ -40,12 +40,39 @@ func (e *LeakError) Error() string {
 // more use; the implementation cannot be run in virtual time.
 type HungError struct {
 	After  time.Duration
-	Stacks []string
+	Stacks []string // those that keep time from passing first
 }
 
 func (e *HungError) Error() string {
-	return fmt.Sprintf("not runnable in virtual time: for %s the code under test neither waited for the database nor for time (a mutex held across a statement, or a loop that does not yield); goroutines:\n%s",
-		e.After, strings.Join(e.Stacks, "\n\n"))
+	why := "a mutex held across a statement, or a loop that does not yield"
+	if len(e.Stacks) > 0 {
+		if one := inTheWay(e.Stacks[0]); one != "" {
+			why = one
+		}
+	}
+	return fmt.Sprintf("not runnable in virtual time: for %s the code under test neither waited for the database nor for time: %s; goroutines:\n%s",
+		e.After, why, strings.Join(e.Stacks, "\n\n"))
+}
+
+// inTheWay is how a goroutine keeps virtual time from passing, by the state in its stack's first line; "" when it does not, or nobody knows how.
+func inTheWay(stack string) string {
+	state, _, _ := strings.Cut(stack, "\n")
+	for _, s := range []struct{ state, why string }{
+		{"(durable)", ""},
+		{"sync.Mutex", "a goroutine wants a mutex that another one holds across a statement or a pause"},
+		{"sync.RWMutex", "a goroutine wants a mutex that another one holds across a statement or a pause"},
+		{"chan ", "a goroutine waits for a channel that was made outside the replica's function, by the test or in a package's variable"},
+		{"select", "a goroutine waits for channels of which one was made outside the replica's function, by the test or in a package's variable"},
+		{"run", "a loop does not yield"}, // running, runnable
+		{"IO wait", "a goroutine waits for input or output other than the database's"},
+		{"syscall", "a goroutine is in a call of the operating system, such as real input or output"},
+		{"sync.WaitGroup", "a goroutine waits for a sync.WaitGroup that was made outside the replica's function"},
+	} {
+		if strings.Contains(state, s.state) {
+			return s.why
+		}
+	}
+	return ""
 }
 
 // maxStepsAtOnce is how many statements may follow one another at one instant. Where the plan's delays have run out a statement takes no time,
@@ -103,7 +130,8 @@ func (e *Engine) watched(w *world, starts time.Time) ([]string, error) {
 			if b := e.beat.Load(); b != last || e.working.Load() {
 				last, since = b, time.Now()
 			} else if d := time.Since(since); d > e.cfg.Watchdog {
-				err := &HungError{After: e.cfg.Watchdog, Stacks: bubbleStacks()}
+				err := &HungError{After: e.cfg.Watchdog, Stacks: leaked()}
+				slices.SortStableFunc(err.Stacks, func(a, b string) int { return btoi(inTheWay(a) == "") - btoi(inTheWay(b) == "") })
 				e.broken = err
 				return nil, err
 			}
