@@ -96,7 +96,7 @@ func TestNothingJudgedIsInconclusive(t *testing.T) {
 	require.Empty(t, text, "a plan that is carried out again is only asked for violations")
 	t.Setenv(PlanVariable, `{}`)
 	_, err = explore(t, sim.Scenario{}, idle, nil)
-	require.ErrorContains(t, err, PlanVariable+" is no plan")
+	require.ErrorContains(t, err, PlanVariable+" cannot be carried out")
 }
 
 func TestReplicasThatEndAreNamed(t *testing.T) {

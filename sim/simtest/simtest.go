@@ -340,10 +340,12 @@ func (x *explorer) shrink(s sim.Scenario, route sim.Route, i int, found *sim.His
 func (x *explorer) report(s sim.Scenario, route sim.Route, h *sim.History, v sim.Verdict, how string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s is violated on the route %s (%s)\n", v.Invariant, route, how)
+	said := ""
 	for _, one := range v.Violations {
 		fmt.Fprintf(&b, "  %s\n", one.Text)
-		if one.Cause != "" {
+		if one.Cause != "" && one.Cause != said {
 			fmt.Fprintf(&b, "  %s\n", one.Cause)
+			said = one.Cause
 		}
 	}
 	fmt.Fprintf(&b, "\nThe smallest schedule: %d replicas", s.Replicas)
