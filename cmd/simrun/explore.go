@@ -36,7 +36,10 @@ func (j *job) explore(ctx context.Context, began time.Time, seen map[string]bool
 			}
 			s := j.interleaving(ctx, x, done)
 			switch {
-			case ctx.Err() != nil || x.Redundant():
+			case ctx.Err() != nil:
+				continue
+			case x.Redundant():
+				j.progress(stage{Done: j.result.Schedules, Of: j.of(), Doing: fmt.Sprintf("%s, and %d equivalent left out", plural(done, "interleaving"), x.Skipped+x.Asleep+1)})
 				continue
 			case seen[s.plan.Key()]:
 				continue // of a smaller depth
