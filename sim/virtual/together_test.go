@@ -205,7 +205,7 @@ func TestLineage(t *testing.T) {
 	<-started
 	close(turns[0])
 	<-started
-	wg.Go(func() { parent("zother"); return })
+	wg.Go(func() { parent("zother") })
 	<-started
 	all := goroutines()
 	slices.SortFunc(got, func(a, b one) int { return byLineage(lineage(all, a.id), lineage(all, b.id)) })
