@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/seed-aafb3a99/simrun/scenarios"
-	"github.com/seed-aafb3a99/simrun/sim"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -16,13 +15,6 @@ func didYouMean(word string, known []string) string {
 		return " (" + s + ")"
 	}
 	return ""
-}
-
-func faultNames() (names []string) {
-	for _, f := range sim.Faults {
-		names = append(names, string(f.Kind))
-	}
-	return names
 }
 
 // flagError says what is wrong with a flag in words of this program instead of the library's.
