@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/seed-aafb3a99/simrun/scenarios"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/seed-aafb3a99/simrun/scenarios"
 )
 
 // didYouMean is ` (did you mean "x"?)` for the nearest known name, or nothing.
