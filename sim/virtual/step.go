@@ -70,7 +70,7 @@ func (w *world) deliver(e *event) {
 		}
 		w.statement(q, "")
 	}
-	if len(e.data) > 0 {
+	if len(e.data) > 0 && (e.req == nil || !e.req.told) {
 		g.deliver(e.data)
 	}
 	if e.end != nil {

@@ -356,3 +356,46 @@ func TestCancelledAsItBegins(t *testing.T) {
 		}
 	}
 }
+
+// TestStatementsOfASQLPool: database/sql closes prepared statements under the mutex of its pool, on connections that others may have had meanwhile.
+func TestStatementsOfASQLPool(t *testing.T) {
+	e := newEngine(t)
+	e.cfg.Watchdog = 3 * time.Second
+	for _, route := range []sim.Route{sim.Direct, sim.PgBouncerSession} {
+		delays := []sim.Delay{{Req: 7 * ms, Resp: 10 * ms}, {Req: 1 * ms, Resp: 18 * ms}, {Req: 3 * ms, Resp: 2 * ms}}
+		run := world1(2, sim.Plan{Horizon: 20 * sec, Delays: [][]sim.Delay{delays, delays}}, script(func(ctx context.Context, env *sim.Env) error {
+			db, err := connect.DB(env, "work")
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			db.SetMaxOpenConns(4)
+			db.SetMaxIdleConns(2)
+			var wg sync.WaitGroup
+			for n := range 4 {
+				wg.Go(func() {
+					for pauseFor(ctx, time.Duration(n*1370+1)*time.Microsecond); ctx.Err() == nil; pauseFor(ctx, 700*time.Millisecond+time.Duration(n*137)*time.Microsecond) {
+						st, err := db.PrepareContext(ctx, fmt.Sprintf("SELECT %d + $1::int", n))
+						if err != nil {
+							continue
+						}
+						var got int
+						_ = st.QueryRowContext(ctx, 1).Scan(&got)
+						_ = st.Close()
+					}
+				})
+			}
+			wg.Wait()
+			return nil
+		}, ""))
+		run.Route = route
+		first, err := carry(t, e, run)
+		require.NoError(t, err)
+		require.Greater(t, strings.Count(text(first), "SELECT 1 ("), 100)
+		for range 4 {
+			again, err := carry(t, e, run)
+			require.NoError(t, err)
+			same(t, first, again)
+		}
+	}
+}

@@ -114,6 +114,7 @@ type request struct {
 	cancelled bool // it is cancelled as it begins
 	touches   *footprint
 	timedOut  *timeoutError
+	told      bool // the replica has had its answer
 	mustEnd   bool // it has been cancelled: it answers soon, even if it still seems to wait
 }
 
