@@ -89,7 +89,7 @@ func (w *world) recycle(ctx context.Context, r *replica, _ int) (injection, erro
 	if err != nil {
 		return injection{}, err
 	}
-	open := r.link.Open()
+	over := r.link.Over() // not how many are open: a replica may have dialled anew before anybody looks
 	if len(before) == 0 {
 		return injection{}, errMoot("it had no lease session on the server")
 	}
@@ -98,7 +98,7 @@ func (w *world) recycle(ctx context.Context, r *replica, _ int) (injection, erro
 	}
 	for end := time.Now().Add(recyclePatience); time.Now().Before(end); w.sleepUntil(ctx, w.since()+2*time.Millisecond) {
 		if w.run.Route.Pooled() { // the pooler keeps the server's session, whose name stays
-			if r.link.Open() < open {
+			if r.link.Over() > over {
 				return injection{proof: "a connection through its link was closed by the replica"}, nil
 			}
 			continue

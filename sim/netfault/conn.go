@@ -138,6 +138,7 @@ func (c *conn) tearDown() {
 	l := c.link
 	l.mu.Lock()
 	delete(l.conns, c)
+	l.over++
 	l.mu.Unlock()
 	close(c.done)
 }

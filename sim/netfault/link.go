@@ -26,6 +26,7 @@ type Link struct {
 	obeys    sync.Cond // a gate has taken over new settings, or left
 	settings *settings
 	conns    map[*conn]struct{}
+	over     int // how many have been
 	lastConn int
 	closed   bool
 
@@ -132,6 +133,13 @@ func (l *Link) Open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.conns)
+}
+
+// Over is the number of connections that there have been and that are over.
+func (l *Link) Over() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
 }
 
 // Unreadable is the number of open connections whose statements no trap can see: they are encrypted, not Postgres, or

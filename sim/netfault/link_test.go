@@ -21,11 +21,13 @@ func TestPass(t *testing.T) {
 	send(t, server, "pong!")
 	receive(t, client, "pong!")
 	require.Equal(t, 1, b.Open())
+	require.Zero(t, b.Over())
 	eventually(t, "both counted", func() bool { u, d := b.Passed(); return u == 4 && d == 5 })
 
 	client.Close()
 	require.Equal(t, FIN, ended(t, server))
 	eventually(t, "nothing open", func() bool { return b.Open() == 0 })
+	require.Equal(t, 1, b.Over())
 }
 
 // An end arrives at the other side as it was made.
