@@ -121,9 +121,15 @@ func (g *gate) Read(p []byte) (int, error) {
 // giveWay lets those go first whom a timer of the same instant has woken too: Go fires equal timers in an order that it draws by lot. pgxpool
 // (5.13) pings with a deadline of its own that equals its caller's, and if the ping is the first to end it dials once more.
 //
-// It returns when no other goroutine of the process runs or could, or when that takes too long, for there may be some that never rest. To wait
+// It returns when no other goroutine of the process runs or could (on one processor that takes no asking), or when that takes too long, for there may be some that never rest. To wait
 // until the bubble is durably blocked will not do here: somebody may want a mutex that is held across this Read, as database/sql does.
 func giveWay() {
+	if runtime.GOMAXPROCS(0) == 1 { // each yield lets all go on who can; those who are woken need a few
+		for range 16 {
+			runtime.Gosched()
+		}
+		return
+	}
 	s := []metrics.Sample{{Name: "/sched/goroutines/running:goroutines"}, {Name: "/sched/goroutines/runnable:goroutines"}}
 	for looks, began := 0, now(); now()-began < 50*time.Millisecond; looks++ {
 		runtime.Gosched()

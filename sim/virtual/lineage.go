@@ -143,7 +143,8 @@ func lineage(all map[int]goroutine, id int) []ancestor {
 }
 
 // byLineage orders goroutines whose own functions are the same by what the first ancestors that they do not share are doing, and by when
-// those were started: a goroutine numbers those it starts upwards. Which of them runs first is the runtime's choice, and must not matter.
+// those were started: on one processor (simrun's workers have one) goroutines are numbered upwards, on several nearly always. Which of them runs
+// first is the runtime's choice, and must not matter.
 func byLineage(a, b []ancestor) int {
 	return slices.CompareFunc(a, b, func(a, b ancestor) int { return cmp.Or(cmp.Compare(a.where, b.where), cmp.Compare(a.id, b.id)) })
 }

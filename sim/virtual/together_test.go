@@ -3,6 +3,7 @@ package virtual
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -196,7 +197,7 @@ func TestLineage(t *testing.T) {
 		started <- struct{}{}
 		<-stop
 	}
-	// The youngest is asked for its child first.
+	// The younger is asked for its child first.
 	turns := []chan struct{}{make(chan struct{}), make(chan struct{})}
 	for i, turn := range turns {
 		wg.Go(func() { <-turn; parent(fmt.Sprint("worker ", i)) })
@@ -209,9 +210,12 @@ func TestLineage(t *testing.T) {
 	<-started
 	all := goroutines()
 	slices.SortFunc(got, func(a, b one) int { return byLineage(lineage(all, a.id), lineage(all, b.id)) })
-	require.Equal(t, "worker 0", got[0].what)
-	require.Equal(t, "worker 1", got[1].what)
 	require.Equal(t, "zother", got[2].what)
+	if a, b := all[got[0].id].parent, all[got[1].id].parent; runtime.GOMAXPROCS(0) == 1 {
+		require.Equal(t, "worker 0", got[0].what)
+	} else { // their numbers are handed out to processors by the dozen
+		require.Less(t, a, b)
+	}
 	for _, o := range got {
 		require.Greater(t, len(lineage(all, o.id)), 2, "the worker, what started it, and this test")
 	}
@@ -248,7 +252,7 @@ func TestDialledByDifferentGoroutines(t *testing.T) {
 					_, _ = c.Conn().WaitForNotification(ctx)
 				}
 			})
-			for n := range 3 { // and three that are alike
+			for range 3 { // and three that are alike: on several processors not even their age tells them apart
 				wg.Go(func() {
 					c, err := pool.Acquire(ctx)
 					if err != nil {
@@ -256,7 +260,7 @@ func TestDialledByDifferentGoroutines(t *testing.T) {
 					}
 					defer c.Release()
 					for ctx.Err() == nil {
-						_, _ = c.Exec(ctx, "SELECT $1::int", n)
+						_, _ = c.Exec(ctx, "SELECT $1::int", 7)
 						pauseFor(ctx, 3*time.Second)
 					}
 				})
@@ -270,7 +274,7 @@ func TestDialledByDifferentGoroutines(t *testing.T) {
 		first, err := carry(t, e, run)
 		require.NoError(t, err)
 		require.Contains(t, text(first), "LISTEN")
-		require.Contains(t, text(first), "$1=2")
+		require.Contains(t, text(first), "$1=7")
 		for range 25 {
 			again, err := carry(t, e, run)
 			require.NoError(t, err)
