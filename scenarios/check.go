@@ -16,7 +16,7 @@ const (
 	maxRows     = 100_000
 	maxCount    = 20
 	maxPool     = 1000
-	MaxDuration = sim.Duration(24 * time.Hour) // of a run, and of whatever happens within it
+	maxDuration = sim.Duration(24 * time.Hour) // of a run, and of whatever happens within it
 )
 
 var kebab = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
@@ -123,8 +123,8 @@ func (c *checker) shape() {
 	if c.required("replicas", c.has("replicas")) && (s.Replicas < 1 || s.Replicas > sim.MaxReplicas) {
 		c.say("replicas", fmt.Sprintf("replicas must be from 1 to %d, not %d", sim.MaxReplicas, s.Replicas), "")
 	}
-	if c.required("duration", c.has("duration")) && (s.Duration <= 0 || s.Duration > MaxDuration) {
-		c.say("duration", fmt.Sprintf("duration must be more than 0 and at most %s, not %s", span(MaxDuration), span(s.Duration)), "")
+	if c.required("duration", c.has("duration")) && (s.Duration <= 0 || s.Duration > maxDuration) {
+		c.say("duration", fmt.Sprintf("duration must be more than 0 and at most %s, not %s", span(maxDuration), span(s.Duration)), "")
 	}
 	c.rng("phase", s.Phase)
 	if s.Phase.To > s.Duration && c.good("duration") {
@@ -155,8 +155,8 @@ func (c *checker) shape() {
 	}
 	c.pool()
 	c.workload()
-	if b := s.BeliefOverlap; b != nil && (*b < 0 || *b > MaxDuration) {
-		c.say("belief_overlap", fmt.Sprintf("belief_overlap must be from 0 to %s, not %s", span(MaxDuration), *b), "")
+	if b := s.BeliefOverlap; b != nil && (*b < 0 || *b > maxDuration) {
+		c.say("belief_overlap", fmt.Sprintf("belief_overlap must be from 0 to %s, not %s", span(maxDuration), *b), "")
 	}
 }
 
@@ -178,8 +178,8 @@ func (c *checker) workload() {
 	switch {
 	case w.Rows < 0 || w.Rows > maxRows:
 		c.say("workload.rows", fmt.Sprintf("rows must be from 0 to %d, not %d", maxRows, w.Rows), "")
-	case w.Every < 0 || w.Every > MaxDuration:
-		c.say("workload.every", fmt.Sprintf("every must be from 0 to %s, not %s", span(MaxDuration), w.Every), "")
+	case w.Every < 0 || w.Every > maxDuration:
+		c.say("workload.every", fmt.Sprintf("every must be from 0 to %s, not %s", span(maxDuration), w.Every), "")
 	case w.Rows > 0 && c.s.Program != nil && c.s.Program.Migrations != "" && c.s.Program.Load == "" && c.good("impl"):
 		c.say("workload", "workload has rows, but nothing says how one comes into the tables of impl.migrations", "give impl a load: the SQL that adds one, $1 its id, $2 seconds until it is due")
 	case w.Rows == 0 && w.Every != 0:
@@ -205,8 +205,8 @@ func (c *checker) intervals() {
 			sound = sound && !c.has(path)
 			continue
 		}
-		if negative := f.v < 0 && f.name != "ttl"; negative || f.v == 0 || f.v > MaxDuration || f.v < -MaxDuration {
-			c.say(path, fmt.Sprintf("%s must be more than 0 and at most %s, not %s", f.name, span(MaxDuration), f.v), "")
+		if negative := f.v < 0 && f.name != "ttl"; negative || f.v == 0 || f.v > maxDuration || f.v < -maxDuration {
+			c.say(path, fmt.Sprintf("%s must be more than 0 and at most %s, not %s", f.name, span(maxDuration), f.v), "")
 			sound = false
 		}
 	}
@@ -307,7 +307,7 @@ func (c *checker) when(path string, f sim.FaultSpec) {
 			return
 		}
 	}
-	if c.s.Duration <= 0 || f.Window.To > MaxDuration || f.For.To > MaxDuration {
+	if c.s.Duration <= 0 || f.Window.To > maxDuration || f.For.To > maxDuration {
 		return // said already
 	}
 	end, tail := f.Window.To+f.For.To, QuietTail(c.s.Intervals)
@@ -397,8 +397,8 @@ func (c *checker) oneOf(path, what, got string, known []string) bool {
 
 // rng checks a range's size; its form was checked when it was read.
 func (c *checker) rng(path string, r sim.Range) {
-	if r.To > MaxDuration {
-		c.say(path, fmt.Sprintf("%s is more than %s", last(path), span(MaxDuration)), "")
+	if r.To > maxDuration {
+		c.say(path, fmt.Sprintf("%s is more than %s", last(path), span(maxDuration)), "")
 	}
 }
 

@@ -1,7 +1,6 @@
 package virtual
 
 import (
-	"bytes"
 	"cmp"
 	"runtime"
 	"runtime/debug"
@@ -65,20 +64,20 @@ type goroutine struct {
 	parent int
 }
 
-// goroutines looks at all there are. Everything else stands still meanwhile, so that it is for ties only.
-func goroutines() map[int]goroutine {
-	buf := make([]byte, 1<<18)
-	for {
-		n := runtime.Stack(buf, true)
-		if n < len(buf) {
-			buf = buf[:n]
-			break
+// allStacks is the runtime's text about each goroutine. Everything else stands still meanwhile, so that it is for ties and for what went wrong.
+func allStacks() []string {
+	for buf := make([]byte, 1<<18); ; buf = make([]byte, 2*len(buf)) {
+		if n := runtime.Stack(buf, true); n < len(buf) {
+			return strings.Split(string(buf[:n]), "\n\n")
 		}
-		buf = make([]byte, 2*len(buf))
 	}
+}
+
+// goroutines are all there are, by number.
+func goroutines() map[int]goroutine {
 	all := map[int]goroutine{}
-	for _, text := range bytes.Split(buf, []byte("\n\n")) {
-		id, where, parent := readTrace(string(text))
+	for _, text := range allStacks() {
+		id, where, parent := readTrace(text)
 		all[id] = goroutine{where, parent}
 	}
 	return all
@@ -87,8 +86,8 @@ func goroutines() map[int]goroutine {
 // readTrace reads the runtime's text about one goroutine: its number, where it is, and the number of the one that started it (0 when none is
 // named). Addresses are left out, and folders, which differ from one checkout to the next.
 func readTrace(text string) (id int, where string, parent int) {
-	header, rest, _ := strings.Cut(text, "\n")
-	id = number(strings.TrimPrefix(header, "goroutine "))
+	_, rest, _ := strings.Cut(text, "\n")
+	id = goroutineID(text)
 	var b strings.Builder
 	for line := range strings.Lines(rest) {
 		line = strings.TrimSuffix(line, "\n")
@@ -100,7 +99,7 @@ func readTrace(text string) (id int, where string, parent int) {
 		}
 		f, by, started := strings.Cut(strings.TrimPrefix(line, "created by "), " in goroutine ")
 		if started {
-			parent = number(by)
+			parent = leadingNumber(by)
 		}
 		if args := strings.LastIndexByte(f, '('); args > 0 && strings.HasSuffix(f, ")") {
 			f = f[:args]
@@ -111,8 +110,11 @@ func readTrace(text string) (id int, where string, parent int) {
 	return id, b.String(), parent
 }
 
-// number is the one that s begins with.
-func number(s string) int {
+// goroutineID is the number in a stack's first line.
+func goroutineID(stack string) int { return leadingNumber(strings.TrimPrefix(stack, "goroutine ")) }
+
+// leadingNumber is the one that s begins with.
+func leadingNumber(s string) int {
 	end := strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' })
 	if end < 0 {
 		end = len(s)
@@ -167,8 +169,8 @@ func (r *replica) nextSession(use string) int {
 	return <-n.number
 }
 
-// number gives sessions their numbers, and reports whether any wanted one.
-func (w *world) number() bool {
+// nameSessions gives sessions their numbers, and reports whether any wanted one.
+func (w *world) nameSessions() bool {
 	w.mu.Lock()
 	in := w.namings
 	w.namings = nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/seed-aafb3a99/simrun/sim"
 )
 
@@ -141,11 +141,8 @@ func (e *Engine) watched(w *world, starts time.Time) ([]string, error) {
 
 // bubbleStacks are the stacks of goroutines in bubbles that no earlier run left behind.
 func bubbleStacks() (stacks []string) {
-	buf := make([]byte, 1<<20)
-	for _, s := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		id, _, _ := strings.Cut(s, " [")
-		head, _, _ := strings.Cut(s, "\n")
-		if _, old := leftBehind.Load(id); !old && strings.Contains(head, "synctest bubble") {
+	for _, s := range allStacks() {
+		if _, old := leftBehind.Load(goroutineID(s)); !old && inBubble(s) {
 			stacks = append(stacks, cleanStack(s))
 		}
 	}
@@ -155,14 +152,18 @@ func bubbleStacks() (stacks []string) {
 // leaked is bubbleStacks, once.
 func leaked() (stacks []string) {
 	stacks = bubbleStacks()
-	buf := make([]byte, 1<<20)
-	for _, s := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if head, _, _ := strings.Cut(s, "\n"); strings.Contains(head, "synctest bubble") {
-			id, _, _ := strings.Cut(s, " [")
-			leftBehind.Store(id, true)
+	for _, s := range allStacks() {
+		if inBubble(s) {
+			leftBehind.Store(goroutineID(s), true)
 		}
 	}
 	return stacks
+}
+
+// inBubble reports whether a stack's first line says that its goroutine is in a bubble.
+func inBubble(stack string) bool {
+	head, _, _ := strings.Cut(stack, "\n")
+	return strings.Contains(head, "synctest bubble")
 }
 
 var leftBehind sync.Map

@@ -411,7 +411,7 @@ func (r *replica) emit(e sim.Event) {
 // collect takes over what the replicas handed over since everything was last blocked. The order between replicas was the
 // runtime's, so it is sorted before it can matter; within a replica's reports and within a gate it is kept.
 func (w *world) collect() bool {
-	for w.number() {
+	for w.nameSessions() {
 		synctest.Wait()
 	}
 	w.mu.Lock()
